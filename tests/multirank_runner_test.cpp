@@ -9,6 +9,7 @@
 #include "bench/plan/plan.h"
 #include "bench/results/run_json.h"
 #include "bench/run/child.h"
+#include "bench/run/placeholders.h"
 #include "bench/run/runner.h"
 #include "tests/fake_rung.h"
 #include "tests/files.h"
@@ -25,16 +26,19 @@ class Ranks : public testing::TestWithParam<const char*> {
   static constexpr int kRanks = 3;
 
   Ranks() {
-    request_.program = {ladder().rungs.front().name, "", {folder_ / ladder().rungs.front().name}};
-    request_.source_hash = "abc123";
-    request_.device.name = "fake";
-    request_.backend = GetParam();
-    request_.devices = kRanks;
-    request_.config = {{"model", "gpt2-tiny"}, {"B", 4}, {"T", 64}, {"seed", 1337}, {"world_size", kRanks}};
-    request_.arguments = {"--steps", "6"};
-    request_.steps = 6;
-    request_.warmup = 2;
-    request_.timeout_s = 60;
+    const std::string name = ladder().rungs.front().name;
+    workload_.program.variant = workload_.program.calls_itself = name;
+    workload_.program.command = {folder_ / name};
+    workload_.program.native = true;
+    workload_.source_hash = "abc123";
+    workload_.device.name = "fake";
+    workload_.backend = GetParam();
+    workload_.devices = kRanks;
+    workload_.config = {{"model", "gpt2-tiny"}, {"B", 4}, {"T", 64}, {"seed", 1337}, {"world_size", kRanks}};
+    workload_.command = {workload_.program.command.front(), "--steps", "6"};
+    workload_.steps = 6;
+    workload_.warmup = 2;
+    workload_.timeout_s = 60;
     fake_.before_start =
         cat("RANK=${RANK:-${OMPI_COMM_WORLD_RANK:-0}}; echo $$ >", folder_ / "pid", "$RANK\n");
     fake_.loss = "$([ $RANK = 0 ] && echo 4.$((90 - i)) || echo null)";  // rank 0 alone has it
@@ -47,7 +51,7 @@ class Ranks : public testing::TestWithParam<const char*> {
   stepladder::Run measure() {
     fake_.write(folder_);
     const auto start = std::chrono::steady_clock::now();
-    stepladder::Run run = run_program(request_, [this](const Step&) { ++steps_heard_; });
+    stepladder::Run run = run_program(workload_, [this](const Step&) { ++steps_heard_; });
     EXPECT_LT(std::chrono::steady_clock::now() - start, 30s);
     return run;
   }
@@ -62,7 +66,7 @@ class Ranks : public testing::TestWithParam<const char*> {
 
   const TempFolder folder_;
   FakeRung fake_;
-  RunRequest request_;
+  Workload workload_;
   int steps_heard_ = 0;
 };
 
@@ -91,7 +95,7 @@ TEST_P(Ranks, AStepTakesAsLongAsTheSlowestRank) {
 }
 
 TEST_P(Ranks, EachRanksClockAndPowerAreKept) {
-  request_.warmup = 4;
+  workload_.warmup = 4;
   fake_.telemetry = R"(,"sm_mhz":1'$((i < 4 ? 9 : RANK))'00,"power_w":6'$RANK'0.5)";
   const stepladder::Run run = measure();
   ASSERT_EQ(run.status, Status::ok) << run.reason;
@@ -105,11 +109,11 @@ TEST_P(Ranks, EachRanksClockAndPowerAreKept) {
 
 TEST_P(Ranks, APeersClockIsSampledOnTheFirstDeviceAlone) {
   TelemetryOfDevices telemetry;
-  request_.telemetry = &telemetry;
-  request_.program.peer = "pytorch";
-  request_.program.folder = folder_ / "";
-  request_.command = {request_.program.command.front(), "--steps", "6"};
-  request_.source_hash = request_.program.source_hash();
+  workload_.telemetry = &telemetry;
+  workload_.program.peer = "pytorch";
+  workload_.program.folder = folder_ / "";
+  workload_.program.native = false;
+  workload_.source_hash = workload_.program.source_hash();
   fake_.telemetry = R"(,"sm_mhz":1'$RANK'00)";
   const stepladder::Run run = measure();
   ASSERT_EQ(run.status, Status::ok) << run.reason;
@@ -118,10 +122,10 @@ TEST_P(Ranks, APeersClockIsSampledOnTheFirstDeviceAlone) {
 }
 
 TEST_P(Ranks, MfuIsAgainstThePeakOfAllDevices) {
-  request_.device.name = "NVIDIA H200";
+  workload_.device.name = "NVIDIA H200";
   const double of_all = *measure().summary->mfu_nanogpt;
-  request_.devices = 1;
-  request_.config.erase("world_size");  // as config_of() has it
+  workload_.devices = 1;
+  workload_.config.erase("world_size");  // as on one device
   const stepladder::Run alone = measure();
   ASSERT_EQ(alone.status, Status::ok) << alone.reason;
   EXPECT_DOUBLE_EQ(of_all, *alone.summary->mfu_nanogpt);
@@ -187,7 +191,7 @@ TEST_P(Ranks, ALineOfOneRankThatIsTooLongIsThatRanks) {
 }
 
 TEST_P(Ranks, ATimeoutEndsAllOfThem) {
-  request_.timeout_s = 3.0;
+  workload_.timeout_s = 3.0;
   fake_.before_step = "[ $RANK = 1 ] && sleep 100";
   const stepladder::Run run = measure();
   EXPECT_EQ(run.status, Status::timeout) << run.reason;
@@ -220,7 +224,7 @@ INSTANTIATE_TEST_SUITE_P(Started, OwnRanks, testing::Values("cuda"));
 TEST_P(OwnRanks, WhatOneReportsIsTheStatusWhereAllOfThemHang) {
   fake_.before_step =
       R"([ $i = 1 ] && { [ $RANK = 1 ] && say '{"event":"error","status":"oom","reason":"why not"}'; sleep 100; })";
-  request_.timeout_s = 2;
+  workload_.timeout_s = 2;
   const stepladder::Run run = measure();
   EXPECT_EQ(run.status, Status::oom);
   EXPECT_EQ(run.reason, "rank 1: why not");
@@ -252,9 +256,9 @@ TEST_P(OwnRanks, AreToldWhoTheyAreAndWhereToMeet) {
 TEST_P(OwnRanks, JoulesAreThoseOfAllDevicesAndUnknownWhereOneIsNotTold) {
   const Environment library("STEPLADDER_NVML", STEPLADDER_FAKE_NVML);
   TelemetryOfDevices telemetry;
-  request_.telemetry = &telemetry;
-  request_.device.uuid = "GPU-0";
-  request_.until_loss = 2;
+  workload_.telemetry = &telemetry;
+  workload_.device.uuid = "GPU-0";
+  workload_.until_loss = 2;
   fake_.step_ms = "600";
   fake_.device = R"(,"backend":"cuda","device":{"name":"fake","uuid":"GPU-'$RANK'"})";
   const stepladder::Run told = measure();
@@ -287,8 +291,8 @@ TEST_P(OwnRanks, AStoppedRankEndsTheJobAndIsNamed) {
 
 Plan plan_of(std::vector<int64_t> devices, int64_t present) {
   Plan plan;
-  plan.programs = {Program{.variant = "one", .peer = "", .command = {}},
-                   Program{.variant = "several", .peer = "", .command = {}, .devices = 2}};
+  plan.programs = {Program{.variant = "one", .command = {kArguments}, .native = true},
+                   Program{.variant = "several", .command = {kArguments}, .devices = 2, .native = true}};
   plan.batch = {16, 64};
   plan.devices = std::move(devices);
   plan.devices_present = present;
@@ -299,10 +303,10 @@ Plan plan_of(std::vector<int64_t> devices, int64_t present) {
 
 std::vector<std::string> planned(const Plan& plan) {
   std::vector<std::string> lines;
-  for (const PlannedRun& run : runs_of(plan, 0))
-    lines.push_back(cat(run.program.variant, " B=", run.batch, " x", run.devices,
-                        run.independent_ranks ? " independent" : "",
-                        run.unsupported.empty() ? "" : " " + run.unsupported));
+  for (const Workload& workload : workloads_of(plan, 0))
+    lines.push_back(cat(workload.program.variant, " B=", workload.config["B"].dump(), " x", workload.devices,
+                        has_independent_ranks(workload.config) ? " independent" : "",
+                        workload.unsupported.empty() ? "" : " " + workload.unsupported));
   return lines;
 }
 
@@ -331,33 +335,33 @@ TEST(PlanOfDevices, HoldsEachNumberAskedForOfRungsForSeveralOnly) {
   EXPECT_EQ(plan.json()["runs_in_round"], 3);
   plan.scaling = "strong";
   EXPECT_EQ(planned(plan), (std::vector<std::string>{"one B=16 x1", "several B=16 x1", "several B=4 x4"}));
-  EXPECT_EQ(config_of(plan, runs_of(plan, 0)[2]),
+  EXPECT_EQ(workloads_of(plan, 0)[2].config,
             (Json{{"model", "gpt2"}, {"B", 4}, {"T", 1024}, {"seed", 1337}, {"world_size", 4}}));
 }
 
 TEST(PlanOfDevices, StrongScalingLeavesNoSequenceOut) {
   Plan plan = plan_of({}, 3);
   plan.scaling = "strong";
-  EXPECT_TRUE(says(input_error([&] { runs_of(plan, 0); }), {"--scaling strong", "3 devices", "--batch 16"}));
+  EXPECT_TRUE(
+      says(input_error([&] { workloads_of(plan, 0); }), {"--scaling strong", "3 devices", "--batch 16"}));
   plan.devices_present = 32;
-  EXPECT_TRUE(says(input_error([&] { runs_of(plan, 0); }), {"32 devices", "--batch 16"}));
+  EXPECT_TRUE(says(input_error([&] { workloads_of(plan, 0); }), {"32 devices", "--batch 16"}));
 }
 
 TEST(PlanOfDevices, ApartRunsTheSameOnEachDeviceByItself) {
   Plan plan = plan_of({1, 4}, 4);
   plan.batch = {16};
   plan.independent_ranks = true;
-  plan.programs.push_back({.variant = "peer", .peer = "pytorch", .command = {}, .devices = 2, .folder = "/"});
+  plan.programs.push_back(
+      {.variant = "peer", .peer = "pytorch", .command = {"peer"}, .devices = 2, .folder = "/"});
   EXPECT_EQ(planned(plan),
             (std::vector<std::string>{"one B=16 x1", "several B=16 x1", "several B=16 x4",
                                       "several B=16 x4 independent", "peer B=16 x1", "peer B=16 x4"}));
-  const PlannedRun together = runs_of(plan, 0)[2], independent = runs_of(plan, 0)[3];
-  EXPECT_EQ(workload_of(config_of(plan, together)), "gpt2 B=16 T=1024 on 4 devices");
-  EXPECT_EQ(workload_of(config_of(plan, independent)), "gpt2 B=16 T=1024 on 4 devices apart");
-  for (const Program& program : plan.programs) plan.source_hashes[program.variant] = "abc";
-  const auto asks_for = [&](const PlannedRun& run) {
-    const auto arguments = request_for(plan, run, {}, 1.0).arguments;
-    return std::count(arguments.begin(), arguments.end(), "--independent-ranks");
+  const Workload together = workloads_of(plan, 0)[2], independent = workloads_of(plan, 0)[3];
+  EXPECT_EQ(together.row().second, "gpt2 B=16 T=1024 on 4 devices");
+  EXPECT_EQ(independent.row().second, "gpt2 B=16 T=1024 on 4 devices apart");
+  const auto asks_for = [](const Workload& workload) {
+    return std::ranges::count(workload.command, "--independent-ranks");
   };
   EXPECT_EQ(asks_for(independent), 1);
   EXPECT_EQ(asks_for(together), 0);

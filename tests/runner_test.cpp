@@ -41,23 +41,26 @@ namespace {
 class RunnerTest : public testing::Test {
  protected:
   RunnerTest() {
-    request_.program = {ladder().rungs.front().name, "", {folder_ / ladder().rungs.front().name}};
-    request_.source_hash = "abc123";
-    request_.device.name = "fake";
-    request_.config = {{"model", "gpt2-tiny"}, {"B", 4}, {"T", 64}, {"seed", 1337}};
-    request_.arguments = {"--batch", "4", "--steps", "6"};
-    request_.steps = 6;
-    request_.warmup = 2;
-    request_.timeout_s = 30;
+    const std::string name = ladder().rungs.front().name;
+    workload_.program.variant = workload_.program.calls_itself = name;
+    workload_.program.command = {folder_ / name};
+    workload_.program.native = true;
+    workload_.source_hash = "abc123";
+    workload_.device.name = "fake";
+    workload_.config = {{"model", "gpt2-tiny"}, {"B", 4}, {"T", 64}, {"seed", 1337}};
+    workload_.command = {workload_.program.command.front(), "--batch", "4", "--steps", "6"};
+    workload_.steps = 6;
+    workload_.warmup = 2;
+    workload_.timeout_s = 30;
   }
   stepladder::Run measure() {
     fake_.write(folder_);
-    return run_program(request_, [this](const Step&) { ++steps_heard_; });
+    return run_program(workload_, [this](const Step&) { ++steps_heard_; });
   }
 
   const TempFolder folder_;
   FakeRung fake_;
-  RunRequest request_;
+  Workload workload_;
   int steps_heard_ = 0;
 };
 
@@ -89,11 +92,12 @@ TEST(EventWriter, EventsOfTwoThreadsStayWhole) {
 }
 
 TEST_F(RunnerTest, ATrainerOfALadderFileIsNotStartedOnAGpuThatItCannotUse) {
-  request_.program.folder = "/";
-  request_.program.compute_capability = 80;
-  request_.device.backend = "cuda";
-  request_.device.name = "Tesla T4";
-  request_.device.compute_capability = 75;
+  workload_.program.folder = "/";
+  workload_.program.native = false;
+  workload_.program.compute_capability = 80;
+  workload_.device.backend = "cuda";
+  workload_.device.name = "Tesla T4";
+  workload_.device.compute_capability = 75;
   const stepladder::Run run = measure();
   EXPECT_EQ(run.status, Status::unsupported);
   EXPECT_TRUE(says(run.reason, {"sm_80", "sm_75", "Tesla T4"}));
@@ -101,11 +105,11 @@ TEST_F(RunnerTest, ATrainerOfALadderFileIsNotStartedOnAGpuThatItCannotUse) {
 }
 
 TEST_F(RunnerTest, OfATrainerFasterThanItsPeakTheLadderFileMayBeWrong) {
-  request_.program.folder = folder_ / "";
-  request_.command = {request_.program.command.front(), "--batch", "4", "--steps", "6"};
-  request_.source_hash = request_.program.source_hash();
-  request_.config["model"] = "gpt2";
-  request_.device.name = "NVIDIA H200";
+  workload_.program.folder = folder_ / "";
+  workload_.program.native = false;
+  workload_.source_hash = workload_.program.source_hash();
+  workload_.config["model"] = "gpt2";
+  workload_.device.name = "NVIDIA H200";
   fake_.step_ms = "0.5";
   const stepladder::Run run = measure();
   EXPECT_EQ(run.status, Status::crash);
@@ -113,13 +117,13 @@ TEST_F(RunnerTest, OfATrainerFasterThanItsPeakTheLadderFileMayBeWrong) {
 }
 
 TEST_F(RunnerTest, ATrainerWhoseMathIsNotToldHasNoMfu) {
-  request_.program.folder = folder_ / "";
-  request_.command = {request_.program.command.front(), "--batch", "4", "--steps", "6"};
-  request_.source_hash = request_.program.source_hash();
-  request_.config["model"] = "gpt2";
-  request_.device.name = "NVIDIA H200";
+  workload_.program.folder = folder_ / "";
+  workload_.program.native = false;
+  workload_.source_hash = workload_.program.source_hash();
+  workload_.config["model"] = "gpt2";
+  workload_.device.name = "NVIDIA H200";
   for (const auto math : {std::optional<MathMode>(), std::optional(MathMode::half)}) {
-    request_.program.math = math;
+    workload_.program.math = math;
     const stepladder::Run run = measure();
     ASSERT_EQ(run.status, Status::ok) << run.reason;
     EXPECT_EQ(run.summary->mfu_nanogpt.has_value(), math.has_value());
@@ -166,7 +170,7 @@ TEST_F(RunnerTest, CyclesAreThoseOfTheTimedStepsAndNoneWhereTheRungCountsNone) {
 TEST_F(RunnerTest, EnergyIsReadBesideTheRunAndAnotherProcessOnTheDeviceIsNoticed) {
   const Environment library("STEPLADDER_NVML", STEPLADDER_FAKE_NVML), processes("FAKE_NVML_PROCESSES", "2");
   TelemetryOfDevices telemetry;
-  request_.telemetry = &telemetry;
+  workload_.telemetry = &telemetry;
   fake_.step_ms = "600";
   const stepladder::Run run = measure();
   ASSERT_EQ(run.status, Status::ok) << run.reason;
@@ -179,9 +183,9 @@ TEST_F(RunnerTest, EnergyIsReadBesideTheRunAndAnotherProcessOnTheDeviceIsNoticed
 TEST_F(RunnerTest, EnergyOfItsOnlyDeviceIsReadThoughTheTrainerDoesNotTellWhichItIs) {
   const Environment library("STEPLADDER_NVML", STEPLADDER_FAKE_NVML);
   TelemetryOfDevices telemetry;
-  request_.telemetry = &telemetry;
-  request_.device.uuid = "GPU-0";
-  request_.until_loss = 2;
+  workload_.telemetry = &telemetry;
+  workload_.device.uuid = "GPU-0";
+  workload_.until_loss = 2;
   fake_.device = R"(,"backend":"cuda","device":{"name":"fake"})";
   const stepladder::Run run = measure();
   ASSERT_EQ(run.status, Status::ok) << run.reason;
@@ -205,8 +209,8 @@ TEST_F(RunnerTest, TheValidationLossIsThatAfterTheLastStep) {
 }
 
 TEST_F(RunnerTest, TimeToALossIsThatOfAllStepsBeforeTheEvaluationThatReachedIt) {
-  request_.until_loss = 6.5;
-  request_.eval_every = 1;
+  workload_.until_loss = 6.5;
+  workload_.eval_every = 1;
   fake_.step_ms = "1$i.5";
   fake_.before_step = "ends_below=7; " + kEvaluates;
   const stepladder::Run run = measure();
@@ -224,14 +228,14 @@ TEST_F(RunnerTest, TimeToALossIsThatOfAllStepsBeforeTheEvaluationThatReachedIt) 
 }
 
 TEST_F(RunnerTest, ALossThatIsNotReachedIsSaidAndTheRunIsKept) {
-  request_.until_loss = 2;
+  workload_.until_loss = 2;
   fake_.before_step = kEvaluates;
   fake_.before_end = "trap 'exit 3' EXIT";  // as a rung ends then
   const stepladder::Run run = measure();
   ASSERT_EQ(run.status, Status::ok) << run.reason;
   EXPECT_FALSE(run.summary->to_loss->reached);
   EXPECT_EQ(run.summary->to_loss->steps, 6);
-  request_.until_loss.reset();
+  workload_.until_loss.reset();
   EXPECT_EQ(measure().status, Status::crash) << "an exit status of a loss that nobody asked for";
 }
 
@@ -249,9 +253,9 @@ TEST_F(RunnerTest, EnergyOfEvaluationsIsNotThatOfTraining) {
   const std::string counter = counter_in(rapl);
   const Environment folder("STEPLADDER_RAPL", rapl / "");
   TelemetryOfDevices telemetry;
-  request_.telemetry = &telemetry;
-  request_.until_loss = 2;
-  request_.eval_every = 3;
+  workload_.telemetry = &telemetry;
+  workload_.until_loss = 2;
+  workload_.eval_every = 3;
   // A joule each step, a thousand each evaluation; the harness has time to read in between.
   const auto use = [&](int joules) {  // a real counter is never empty in between
     return cat("uj=$((${uj:-0} + ", joules, "000000)); echo $uj >", counter, ".new; mv ", counter, ".new ",
@@ -270,14 +274,14 @@ TEST_F(RunnerTest, ACounterThatStandsStillLeavesNoJoules) {
   counter_in(rapl);
   const Environment folder("STEPLADDER_RAPL", rapl / "");
   TelemetryOfDevices telemetry;
-  request_.telemetry = &telemetry;
+  workload_.telemetry = &telemetry;
   fake_.step_ms = "1000";
   const stepladder::Run run = measure();
   ASSERT_EQ(run.status, Status::ok) << run.reason;
   EXPECT_FALSE(run.summary->joules.has_value()) << *run.summary->joules;
   EXPECT_TRUE(says(run.summary->joules_unknown, {"still"})) << run.summary->joules_unknown;
-  request_.until_loss = 2;
-  request_.eval_every = 3;
+  workload_.until_loss = 2;
+  workload_.eval_every = 3;
   fake_.before_step = kEvaluates;
   const stepladder::Run to_loss = measure();
   ASSERT_EQ(to_loss.status, Status::ok) << to_loss.reason;
@@ -289,14 +293,14 @@ TEST_F(RunnerTest, AnEvaluationThatIsToldLateLeavesNoJoules) {
   const std::string counter = counter_in(rapl);
   const Environment folder("STEPLADDER_RAPL", rapl / "");
   TelemetryOfDevices telemetry;
-  request_.telemetry = &telemetry;
+  workload_.telemetry = &telemetry;
   fake_.before_step =
       cat("uj=$((${uj:-0} + 1000000)); [ $i = 5 ] && uj=$((uj + 50000000)); echo $uj >", counter, ".new; mv ",
           counter, ".new ", counter,
           "; sleep 0.01; [ $i = 10 ] && say '{\"event\":\"eval\",\"step\":10,\"val_loss\":9}'");
   fake_.step_ms = "300";
-  request_.steps = 12;
-  request_.arguments = {"--batch", "4", "--steps", "12"};
+  workload_.steps = 12;
+  workload_.command.back() = "12";
   const stepladder::Run run = measure();
   ASSERT_EQ(run.status, Status::ok) << run.reason;
   EXPECT_FALSE(run.summary->joules.has_value()) << *run.summary->joules;
@@ -304,7 +308,7 @@ TEST_F(RunnerTest, AnEvaluationThatIsToldLateLeavesNoJoules) {
 }
 
 TEST_F(RunnerTest, ARunThatEndsAboveTheLossItWasToReachIsACrash) {
-  request_.until_loss = 2;
+  workload_.until_loss = 2;
   fake_.before_step = "ends_below=7; " + kEvaluates;
   EXPECT_EQ(measure().status, Status::crash);
   fake_.before_step = kEvaluates + "; " + kEvaluates;
@@ -359,7 +363,7 @@ TEST_F(RunnerTest, WhetherRanksAreIndependentIsNotForATrainerToSay) {
   }
   fake_.config = R"(,"independent_ranks":false)";
   EXPECT_EQ(measure().status, Status::ok);
-  request_.config["independent_ranks"] = true;
+  workload_.config["independent_ranks"] = true;
   EXPECT_EQ(measure().status, Status::crash);
   fake_.config = R"(,"independent_ranks":true)";
   EXPECT_EQ(measure().status, Status::ok);
@@ -390,15 +394,15 @@ TEST_F(RunnerTest, SummaryLeavesOutTheWarmup) {
 }
 
 TEST_F(RunnerTest, MfuIsAgainstTheDevicesPeakAndNeverOverOne) {
-  request_.device.name = "NVIDIA H200";
-  request_.device.backend = "cuda";
-  request_.device.compute_capability = 90;
+  workload_.device.name = "NVIDIA H200";
+  workload_.device.backend = "cuda";
+  workload_.device.compute_capability = 90;
   const stepladder::Run slow = measure();
   ASSERT_EQ(slow.status, Status::ok) << slow.reason;
   EXPECT_GT(*slow.summary->mfu_nanogpt, 0.0);
   EXPECT_LT(*slow.summary->mfu_nanogpt, 1.0);
   const auto at = [&](MathMode math) {
-    request_.program.math = math;
+    workload_.program.math = math;
     return measure().summary->mfu_nanogpt;
   };
   const auto fp32 = at(MathMode::fp32);
@@ -427,14 +431,16 @@ TEST_F(RunnerTest, AHangIsATimeoutAndNothingIsLeftRunning) {
   stepladder::Run run;
   std::chrono::steady_clock::duration took{};
   // As long as it takes this machine to come as far as the hang.
-  for (request_.timeout_s = 1.0; !std::filesystem::exists(folder_ / "grandchild"); request_.timeout_s *= 2) {
+  for (workload_.timeout_s = 1.0; !std::filesystem::exists(folder_ / "grandchild");
+       workload_.timeout_s *= 2) {
     const auto start = std::chrono::steady_clock::now();
     run = measure();
     took = std::chrono::steady_clock::now() - start;
   }
   EXPECT_LT(took, std::chrono::seconds(100)) << "waited for the grandchild";
   EXPECT_EQ(run.status, Status::timeout);
-  EXPECT_TRUE(says(run.reason, {cat(number_text(request_.timeout_s / 2), " s"), "step 2 of 6", "--timeout"}));
+  EXPECT_TRUE(
+      says(run.reason, {cat(number_text(workload_.timeout_s / 2), " s"), "step 2 of 6", "--timeout"}));
   const pid_t grandchild = std::stoi(read_file(folder_ / "grandchild"));
   EXPECT_TRUE(ends(grandchild));
 }
@@ -567,7 +573,7 @@ TEST_F(RunnerTest, AWrongFieldIsNamedWithItsEvent) {
 
 TEST_F(RunnerTest, ABatchOfNothingIsACrash) {
   for (const char* shape : {R"("B":0,"T":64)", R"("B":4,"T":-1)", R"("B":4,"T":9223372036854775807)"}) {
-    request_.config = {{"model", "gpt2-tiny"}};  // check-trainer asks for none where a command takes none
+    workload_.config = {{"model", "gpt2-tiny"}};  // check-trainer asks for none where a command takes none
     fake_.before_start = cat(
         R"(say '{"event":"start","variant":"'$name'","source_hash":"'$source_hash'","backend":"cpu","config":{)",
         shape, "}}'; exit 0");
@@ -657,7 +663,7 @@ TEST_F(RunnerTest, SourcesAreHashedInPiecesAndOnlyAgainWhenTheyHaveChanged) {
 
 TEST_F(RunnerTest, AMissingExecutableIsNamed) {
   try {
-    run_program(request_, [](const Step&) {});
+    run_program(workload_, [](const Step&) {});
     ADD_FAILURE() << "started";
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find(folder_ / "00_fp32_baseline"), std::string::npos) << e.what();

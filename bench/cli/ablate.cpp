@@ -46,7 +46,7 @@ const Ablation& find_ablation(std::string_view name) {
 /// The first rung at the largest batch that fits it.
 Program first_rung_with(const Rung& large_batch) {
   Program program = program_of(ladder().rungs.front());
-  program.calls_itself = std::exchange(program.variant, cat(kOnly, "/", large_batch.name));
+  program.variant = cat(kOnly, "/", large_batch.name);
   program.batch = BatchSize::largest;
   return program;
 }

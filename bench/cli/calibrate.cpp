@@ -83,7 +83,7 @@ int calibrate(CalibrateOptions& options) {
   second.plan = first.plan;
 
   const InterruptGuard guard;
-  PairedRuns pairs(first, second, probe.device, options.measure.timeout);
+  PairedRuns pairs(first, second);
   std::exception_ptr stopped;
   try {
     while (!pairs.exhausted()) pairs.measure_pair();

@@ -5,10 +5,11 @@
 #include "bench/cli/commands.h"
 #include "bench/cli/measure.h"
 #include "bench/plan/ladder_file.h"
-#include "bench/plan/placeholders.h"
 #include "bench/results/rounds.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
+#include "bench/run/placeholders.h"
+#include "bench/run/runner.h"
 
 namespace stepladder {
 namespace {
@@ -71,7 +72,7 @@ Rows told(const Run& run) {
 }
 
 /// What is not wrong, and yet worth a change.
-std::vector<std::string> advice(const Run& run, const Program& program, const Workload& asked) {
+std::vector<std::string> advice(const Run& run, const Program& program, const WorkloadDefaults& asked) {
   std::vector<std::string> lines;
   if (run.steps.size() > 1 && run.steps.front().loss == run.steps.back().loss)
     lines.emplace_back("its loss is the same at the first and the last step: does it train, on new batches?");
@@ -91,15 +92,14 @@ std::vector<std::string> advice(const Run& run, const Program& program, const Wo
 }
 
 /// Runs it and says what came of it. Returns whether all is well.
-bool check_one(const Plan& plan, const Program& program, const DeviceProbe& probe, double timeout_s) {
-  PlannedRun planned{.program = program, .batch = plan.batch.front(), .round = 0, .devices = program.devices};
-  RunRequest request = request_for(plan, planned, probe.device, timeout_s);
+bool check_one(const Plan& plan, const Program& program) {
+  Workload workload = workload_for(plan, program, plan.batch.front(), /*round=*/0, program.devices);
   // What a command alone has built in is right, unless something else was asked for.
-  const Workload& asked = plan.ladder.workload;
-  if (asked.batch.empty() && !is_told(program, "batch")) request.config.erase("B");
-  if (!asked.seq && !is_told(program, "seq")) request.config.erase("T");
-  std::cout << program.variant << ": " << printable(shell_line(request.command), kMaxMessage) << std::endl;
-  const Run run = run_program(request, [](const Step&) {});
+  const WorkloadDefaults& asked = plan.ladder.workload;
+  if (asked.batch.empty() && !is_told(program, "batch")) workload.config.erase("B");
+  if (!asked.seq && !is_told(program, "seq")) workload.config.erase("T");
+  std::cout << program.variant << ": " << printable(shell_line(workload.command), kMaxMessage) << std::endl;
+  const Run run = run_program(workload, [](const Step&) {});
   if (run.status != Status::ok) {
     std::cout << "wrong (" << name_of(run.status) << "): " << printable(run.reason, kMaxMessage) << "\n";
     if (!run.stderr_tail.empty())
@@ -153,7 +153,7 @@ int check_trainer(CheckOptions& options) {
       options.ladder.empty() || options.rest.empty() ? std::vector<std::string>{"all"} : options.rest;
   plan.programs = programs(plan.ladder, names, {}, options.python);
   check_told(options, plan.programs);
-  Workload& asked = plan.ladder.workload;
+  WorkloadDefaults& asked = plan.ladder.workload;
   if (options.batch) asked.batch = {*options.batch};
   if (options.seq) asked.seq = options.seq;
   if (options.model) asked.model = options.model;
@@ -165,11 +165,13 @@ int check_trainer(CheckOptions& options) {
   if (options.data) plan.settings.data = *options.data;
   const DeviceProbe probe = probe_device("auto", 0);
   plan.settings.backend = probe.error.empty() ? probe.device.backend : "cpu";
+  plan.device = probe.device;
+  plan.timeout_s = options.timeout;
   const InterruptGuard guard;
   bool good = true;
   for (const Program& program : plan.programs) {
     plan.source_hashes[program.variant] = program.source_hash();
-    good &= check_one(plan, program, probe, options.timeout);
+    good &= check_one(plan, program);
   }
   return good ? kExitOk : kExitFailed;
 }

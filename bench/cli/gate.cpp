@@ -66,7 +66,7 @@ struct Contender {
     return ladder.built_in() ? is_built(rung, place) : ladder.listed(rung.name) != nullptr;
   }
   Program program(const Rung& rung, const std::string& python) const {
-    return ladder.built_in() ? program_of(rung, place) : programs(ladder, {rung.name}, {}, python).front();
+    return programs(ladder, {rung.name}, {}, python, place).front();
   }
 };
 
@@ -317,7 +317,7 @@ int gate(GateOptions& options) {
     begin(base, cat(place, "/base.jsonl"), cache, context, options.verdict);
     begin(next, cat(place, "/new.jsonl"), cache, std::move(other), options.verdict);
     empty_cache(options, cache);
-    PairedRuns pairs(base, next, probe.device, options.measure.timeout);
+    PairedRuns pairs(base, next);
     try {
       Comparison one = measure(options, base, next, pairs, limits, too_late);
       for (ComparedRow& row : one.rows) row.repetition = options.repeat == 1 ? 0 : time;

@@ -7,13 +7,13 @@
 
 #include "bench/base/text.h"
 #include "bench/plan/ladder_file.h"
-#include "bench/plan/placeholders.h"
 #include "bench/plan/presets.h"
 #include "bench/report/ablation.h"
 #include "bench/report/report.h"
 #include "bench/report/speedups.h"
 #include "bench/results/json.h"
 #include "bench/run/child.h"
+#include "bench/run/placeholders.h"
 #include "bench/run/progress.h"
 #include "bench/run/ranks.h"
 #include "model/data.h"
@@ -45,14 +45,14 @@ std::string name_in_ladder(const Program& program) {
 
 /// Whether any program that is measured takes the option that `placeholder` stands for.
 bool anyone_takes(const Plan& plan, const std::string& placeholder) {
-  return std::ranges::any_of(
-      plan.programs, [&](const Program& program) { return program.ours() || is_told(program, placeholder); });
+  return std::ranges::any_of(plan.programs,
+                             [&](const Program& program) { return is_told(program, placeholder); });
 }
 
 /// Whether any is told an option: by its placeholder, or, where it takes all arguments, among those of peers.
 bool anyone_is_told(const Plan& plan, const RungSettings& asked, const std::string& name) {
   return std::ranges::any_of(plan.programs, [&](const Program& program) {
-    if (program.ours() || uses(program, name)) return true;
+    if (program.native || uses(program, name)) return true;
     const auto arguments = asked.shared_arguments(program.math, /*peer=*/true);
     return uses(program, "arguments") && std::ranges::count(arguments, "--" + name) > 0;
   });
@@ -65,9 +65,8 @@ void check_models(const Plan& plan, bool model_given) {
   const auto& known = Config::names();
   const bool unknown = !plan.ladder.built_in() && std::ranges::find(known, model) == known.end();
   for (const Program& program : plan.programs) {
-    const bool told = uses(program, "arguments");  // the options of a rung of ours
-    if (unknown && (program.ours() || told))
-      throw InputError(cat(program.variant, told ? " is told how to train" : " trains", " GPT-2, ",
+    if (unknown && uses(program, "arguments"))  // the options of a rung
+      throw InputError(cat(program.variant, program.native ? " trains" : " is told how to train", " GPT-2, ",
                            plan.ladder.name, " trains ", model, ": if that is one of ", join(known, ", "),
                            ", name it as \"model\" of its workload, or by --model"));
     if (!program.model.empty() && program.model != model && !model_given)
@@ -116,10 +115,11 @@ void check_workload(Plan& plan) {
     const Config config = plan.settings.resolve();
     if (!data) data = open_dataset(plan.settings.data, plan.settings.val_data, plan.settings.vocab, config.V);
     int64_t sequences = batch;
-    for (const PlannedRun& run : runs_of(plan, 0)) {
-      sequences = std::max(sequences, run.batch * run.devices);
-      if (run.program.ours() && !is_ablation(run.program.variant) && !run.independent_ranks)
-        check_devices(ladder().find(name_in_ladder(run.program)), config.C, run.devices);
+    for (const Workload& workload : workloads_of(plan, 0)) {
+      sequences = std::max(sequences, global_batch(workload.config));
+      const Program& program = workload.program;
+      if (program.native && !is_ablation(program.variant) && !has_independent_ranks(workload.config))
+        check_devices(ladder().find(name_in_ladder(program)), config.C, workload.devices);
     }
     Loader(data->train, sequences, config.T).next();  // whose tokens the model must know
   }
@@ -128,7 +128,7 @@ void check_workload(Plan& plan) {
 /// The executable of ours that looks for the batch of `program`: itself, or the rung of its name.
 std::string batch_finder(const Program& program, const Plan& plan) {
   for (const Program& other : plan.programs)
-    if (other.ours() && name_in_ladder(other) == name_in_ladder(program)) return other.command.front();
+    if (other.native && name_in_ladder(other) == name_in_ladder(program)) return other.command.front();
   throw InputError(
       cat(program.variant, ": no rung of ours is called that and looks for its batch: give --batch"));
 }
@@ -181,7 +181,7 @@ void check_devices(const Plan& plan) {
     if (given && !several)
       throw InputError(cat(option, ": none of the rungs chosen trains on several devices"));
   if (plan.independent_ranks && std::ranges::none_of(plan.programs, [&](const Program& one) {
-        return with_several(one) && one.ours();
+        return with_several(one) && one.native;
       }))
     throw InputError("--independent-ranks: only rungs of Stepladder's own can");
   if (!launcher.words.empty()) {
@@ -199,11 +199,12 @@ void check_devices(const Plan& plan) {
     if (launcher.meet_s != Launcher().meet_s)
       throw InputError("--launch-timeout is for the ranks of a --launcher: give one");
   }
-  for (const PlannedRun& run : runs_of(plan, 0)) {
-    if (!launcher.words.empty() && !run.program.starts_ranks()) continue;  // maybe on other machines
-    if (plan.settings.backend == "cuda" && run.devices > plan.devices_present)
-      throw InputError(cat("--devices ", run.devices, ": this machine has ", plan.devices_present));
-    if (run.devices > 1 && run.program.through_mpi(plan.settings.backend)) check_mpirun(run.devices);
+  for (const Workload& workload : workloads_of(plan, 0)) {
+    if (workload.has_launcher()) continue;  // maybe on other machines
+    if (workload.backend == "cuda" && workload.devices > plan.devices_present)
+      throw InputError(cat("--devices ", workload.devices, ": this machine has ", plan.devices_present));
+    if (workload.devices > 1 && workload.program.through_mpi(workload.backend))
+      check_mpirun(workload.devices);
   }
 }
 
@@ -344,7 +345,7 @@ std::vector<Option> MeasureOptions::options(std::vector<Option> plan) {
 void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& probe) {
   const DeviceInfo& device = probe.device;
   const Preset& preset = preset_for(options.preset, device);
-  const Workload& usual = plan.ladder.workload;
+  const WorkloadDefaults& usual = plan.ladder.workload;
   if (!options.batch.empty())
     plan.batch = whole_numbers("--batch", options.batch, kMaxWorkload);
   else
@@ -354,7 +355,6 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
     for (Program& program : plan.programs) program.batch = BatchSize::usual;
   plan.settings = options.rung;
   const bool takes_model =
-      plan.ladder.built_in() ||
       std::ranges::any_of(plan.ladder.rungs, [](const Rung& rung) { return is_told(rung, "model"); });
   plan.settings.model =
       options.rung.model.value_or(usual.model.value_or(takes_model ? preset.model : plan.ladder.name));
@@ -389,6 +389,8 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
     throw InputError(cat(options.warmup ? "" : "the usual ", "--warmup ", plan.warmup,
                          " leaves none of --steps ", plan.settings.steps,
                          " to time: give a smaller --warmup"));
+  plan.device = device;
+  plan.timeout_s = options.timeout;
   plan.devices_present = probe.devices;
   plan.devices = whole_numbers("--devices", options.devices, kMaxDevices);
   plan.launcher = options.launcher;
@@ -430,13 +432,13 @@ int measure(const MeasureOptions& options, Plan plan) {
     std::cerr << "stepladder: " << busy << std::endl;
   if (options.until_loss)
     for (const Program& program : plan.programs)
-      if (!program.ours() && !is_told(program, "seed") && !is_told(program, "arguments"))
+      if (!is_told(program, "seed"))
         std::cerr << "stepladder: " << printable(program.variant, kMaxMessage)
                   << ": its command has no {seed}, so each round may train from the same one\n";
   const size_t runs_before = file.results().runs.size();
   Json stopped;
   try {
-    stopped = carry_out(plan, probe.device, options.timeout, file);
+    stopped = carry_out(plan, file);
   } catch (const Interrupted& e) {
     file.interrupt(128 + e.signal);
     const std::string out = printable(options.out, kMaxMessage);

@@ -64,38 +64,37 @@ struct TemporaryFile {
 
 /// The rung by itself: nobody reads along, and only at its end it leaves its steps' times in a file. Throws
 /// Error where it fails.
-Cost alone(const RunRequest& request) {
+Cost alone(const Workload& workload) {
   const TemporaryFile file((fs::temp_directory_path() / cat("stepladder_overhead_", ::getpid())).string());
-  std::vector<std::string> command = request.program.command;
-  command.insert(command.end(), request.arguments.begin(), request.arguments.end());
+  std::vector<std::string> command = workload.command;
   command.insert(command.end(), {"--times", file.path});
   const auto start = std::chrono::steady_clock::now();
   const ChildEnd end =
-      run_child(command, Channel::events, request.timeout_s, [](std::string_view) { return true; });
+      run_child(command, Channel::events, workload.timeout_s, [](std::string_view) { return true; });
   const std::chrono::duration<double, std::milli> wall = std::chrono::steady_clock::now() - start;
   if (end.how != ChildEnd::How::exited || end.code != 0 || !fs::exists(file.path))
-    throw Error(cat(request.program.variant, " by itself fails", end.last_words()));
+    throw Error(cat(workload.program.variant, " by itself fails", end.last_words()));
   const auto ms = load_json(file.path).get<std::vector<double>>();
-  if (std::ssize(ms) != request.steps)
-    throw Error(cat(request.program.variant, " by itself made ", ms.size(), " steps"));
-  return {median(std::span(ms).subspan(static_cast<size_t>(request.warmup))),
+  if (std::ssize(ms) != workload.steps)
+    throw Error(cat(workload.program.variant, " by itself made ", ms.size(), " steps"));
+  return {median(std::span(ms).subspan(static_cast<size_t>(workload.warmup))),
           std::accumulate(ms.begin(), ms.end(), wall.count(), std::minus())};
 }
 
-Cost under_harness(const RunRequest& request, Progress& progress) {
-  const Run run = run_program(request, [&](const Step& step) { progress.step(step); });
+Cost under_harness(const Workload& workload, Progress& progress) {
+  const Run run = run_program(workload, [&](const Step& step) { progress.step(step); });
   progress.finish(run);
   if (run.status != Status::ok)
-    throw Error(cat(request.program.variant, ": ", name_of(run.status), ": ", run.reason));
+    throw Error(cat(workload.program.variant, ": ", name_of(run.status), ": ", run.reason));
   // The same steps on both sides, whether or not these had settled.
   std::vector<double> ms;
-  for (const Step& step : std::span(run.steps).subspan(static_cast<size_t>(request.warmup)))
+  for (const Step& step : std::span(run.steps).subspan(static_cast<size_t>(workload.warmup)))
     ms.push_back(step.step_ms);
   return {median(ms), besides_steps_ms(run)};
 }
 
 struct OverheadRow {
-  PlannedRun run;
+  Workload workload;
   std::vector<double> alone_ms = {}, harness_ms = {}, alone_besides = {}, harness_besides = {};
   std::vector<double> log_ratios = {};
   PairedChange change = {};
@@ -114,8 +113,8 @@ struct OverheadRow {
 
 std::string table_of(const std::vector<OverheadRow>& rows, double limit, bool wide) {
   Columns<OverheadRow> columns;
-  columns.add_text("rung", [](const OverheadRow& r) { return r.run.program.variant; });
-  columns.add({"batch", Align::right, 3}, [](const OverheadRow& r) { return std::to_string(r.run.batch); });
+  columns.add_text("rung", [](const OverheadRow& r) { return r.workload.program.variant; });
+  columns.add({"batch", Align::right, 3}, [](const OverheadRow& r) { return r.workload.config["B"].dump(); });
   columns.add({"pairs", Align::right, 2},
               [](const OverheadRow& r) { return std::to_string(r.log_ratios.size()); });
   columns.add("alone ms", [](const OverheadRow& r) { return sized(median(r.alone_ms)); });
@@ -151,7 +150,7 @@ int overhead(OverheadOptions& options) {
     std::cerr << "stepladder: left out: " << printable(line, kMaxMessage) << "\n";
   complete(plan, options.measure, probe);
   std::vector<OverheadRow> rows;
-  for (const PlannedRun& run : runs_of(plan, 0)) rows.push_back({.run = run});
+  for (Workload& workload : workloads_of(plan, 0)) rows.push_back({.workload = std::move(workload)});
 
   const InterruptGuard guard;
   TelemetryOfDevices telemetry;
@@ -160,17 +159,16 @@ int overhead(OverheadOptions& options) {
   try {
     for (int64_t pair = 0; pair < options.pairs; ++pair)
       for (OverheadRow& row : rows) {
-        PlannedRun planned = row.run;
-        planned.round = pair;
-        RunRequest request = request_for(plan, planned, probe.device, options.measure.timeout);
-        request.telemetry = &telemetry;
-        progress.start(planned.program.variant, pair, request.steps);
+        Workload& workload = row.workload;
+        workload.round = pair;
+        workload.telemetry = &telemetry;
+        progress.start(workload.program.variant, pair, workload.steps);
         if (pair % 2 == 0) {
-          const Cost by_itself = alone(request);
-          row.add(by_itself, under_harness(request, progress));
+          const Cost by_itself = alone(workload);
+          row.add(by_itself, under_harness(workload, progress));
         } else {
-          const Cost measured = under_harness(request, progress);
-          row.add(alone(request), measured);
+          const Cost measured = under_harness(workload, progress);
+          row.add(alone(workload), measured);
         }
       }
   } catch (const std::exception&) {

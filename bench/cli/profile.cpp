@@ -83,24 +83,25 @@ int trace(ProfileOptions& options) {
   if (!settings.model) settings.model = preset.model;
   if (!settings.batch && rung.batch != BatchSize::largest) settings.batch = preset.batch.front();
 
-  RunRequest request;
-  request.program = program_of(rung);
-  request.source_hash = request.program.source_hash();
-  request.device = probe.device;
-  request.config["model"] = *settings.model;
+  Workload workload;
+  workload.program = program_of(rung);
+  workload.source_hash = workload.program.source_hash();
+  workload.device = probe.device;
+  workload.config["model"] = *settings.model;
   ProfileOptions defaults;
   defaults.settings.steps = RungSettings().steps;  // the rung's own
-  request.arguments = arguments_of(options.of_rung(), defaults.of_rung());
-  if (!settings.batch) {
-    const std::vector<std::string> batch = own_batch_arguments(rung);
-    request.arguments.insert(request.arguments.end(), batch.begin(), batch.end());
-  }
-  request.arguments.insert(request.arguments.end(), {"--profile", std::to_string(options.warmup)});
-  request.steps = settings.steps;
-  request.warmup = options.warmup;
-  request.timeout_s = options.timeout;
+  workload.command = {workload.program.command.front()};
+  const auto add = [&](const std::vector<std::string>& arguments) {
+    workload.command.insert(workload.command.end(), arguments.begin(), arguments.end());
+  };
+  add(arguments_of(options.of_rung(), defaults.of_rung()));
+  if (!settings.batch) add(own_batch_arguments(rung));
+  add({"--profile", std::to_string(options.warmup)});
+  workload.steps = settings.steps;
+  workload.warmup = options.warmup;
+  workload.timeout_s = options.timeout;
   if (!Progress::quiet)
-    std::cerr << cat("stepladder: ", request.steps, " steps of ", rung.name, " with ", *settings.model,
+    std::cerr << cat("stepladder: ", workload.steps, " steps of ", rung.name, " with ", *settings.model,
                      " on ", probe.device.name,
                      probe.device.backend == "cpu" && *settings.model != preset.model
                          ? ", which may take minutes; a smaller --model, --seq or --batch is faster"
@@ -108,8 +109,8 @@ int trace(ProfileOptions& options) {
                      "\n");
   const Json context = machine_context(probe);
   Progress progress(1);
-  progress.start(rung.name, 0, request.steps);
-  const Run run = run_program(request, [&](const Step& step) { progress.step(step); });
+  progress.start(rung.name, 0, workload.steps);
+  const Run run = run_program(workload, [&](const Step& step) { progress.step(step); });
   progress.finish(run);
   if (run.status != Status::ok) throw Error(cat(rung.name, ": ", name_of(run.status), ": ", run.reason));
   if (run.profile.is_null()) throw Error(cat(rung.name, " ended without a profile"));

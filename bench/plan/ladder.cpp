@@ -172,6 +172,8 @@ Rung rung_from(const Json& row, bool ours) {
   rung.sharded = field_if<bool>(row, "sharded", "true or false").value_or(false);
   rung.needs = text_if(row, "needs").value_or("");
   rung.subsumed_by = text_if(row, "subsumed_by").value_or("");
+  rung.native = ours;
+  if (ours) rung.command = {cat("{bin}/", rung.trainer), "{arguments}"};
   if (ours) return rung;
   rung.command = field_at<Words>(row, "command", kWords);
   if (rung.command.empty()) throw InputError("command is empty");
@@ -192,10 +194,10 @@ Rung rung_from(const Json& row, bool ours) {
   return rung;
 }
 
-Workload workload_from(const Json& json) {
+WorkloadDefaults workload_from(const Json& json) {
   if (!json.is_object()) throw InputError("it is no object");
   check_keys(json, {"model", "batch", "seq", "steps", "warmup", "rounds"});
-  Workload workload;
+  WorkloadDefaults workload;
   workload.model = text_if(json, "model");
   const auto batches = field_if<std::vector<Json>>(json, "batch", "a list of whole numbers");
   for (const Json& item : batches.value_or(std::vector<Json>()))

@@ -38,14 +38,15 @@ struct Rung {
   /// The later rung that takes its place: leaving this one out of the last rung changes nothing. "" if none.
   std::string subsumed_by;
 
-  // Of a ladder file; ours has none of these.
-
-  /// What starts its trainer, in the file's folder, with placeholders: "{batch}", "{steps}", ...
+  /// What starts its trainer, in the ladder's folder, with placeholders: "{batch}", "{steps}", ...
   std::vector<std::string> command;
+  bool native = false;  // see Program
+
+  // A ladder file's rungs alone have these.
+
   std::vector<std::string> environment;  // "NAME=value"
   std::string shown;                     // the file that `stepladder diff` shows; "" for none
-  /// Files that it is made of, `shown` among them: a change is noticed. Of a file's ladder also those that
-  /// its command names.
+  /// Files that it is made of, `shown` and those that its command names among them: a change is noticed.
   std::vector<std::string> sources;
   std::vector<std::string> version;  // a command whose answer is part of what it is made of
 
@@ -60,13 +61,13 @@ struct Rung {
   std::string requirement() const;
 };
 
-/// What a ladder is measured on where nobody says otherwise; what it leaves out the device's preset has.
-struct Workload {
+/// What a ladder is measured on where nobody says otherwise; the device's preset fills in what it leaves out.
+struct WorkloadDefaults {
   std::optional<std::string> model;
   std::vector<int64_t> batch;
   std::optional<int64_t> seq, steps, warmup, rounds;
 
-  bool operator==(const Workload&) const = default;
+  bool operator==(const WorkloadDefaults&) const = default;
 };
 
 /// The most sequences or tokens that a trainer may be asked for.
@@ -77,7 +78,7 @@ inline constexpr int64_t kMaxDevices = 1024;
 struct Ladder {
   std::string name;    // what its rungs are called by beside another ladder's: "pytorch/02_tf32"
   std::string folder;  // of its file, where its commands run; "" for ours
-  Workload workload;
+  WorkloadDefaults workload;
   std::vector<Rung> rungs;  // lowest first
 
   bool built_in() const { return folder.empty(); }

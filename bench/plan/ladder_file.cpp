@@ -4,9 +4,9 @@
 #include <filesystem>
 
 #include "bench/base/text.h"
-#include "bench/plan/placeholders.h"
 #include "bench/results/file.h"
 #include "bench/run/child.h"
+#include "bench/run/placeholders.h"
 
 namespace stepladder {
 namespace {

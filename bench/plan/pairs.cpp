@@ -12,37 +12,31 @@ void Side::add(Run run) {
   results.runs.push_back(std::move(run));
 }
 
-PairedRuns::PairedRuns(Side& base, Side& next, DeviceInfo device, double timeout_s)
+PairedRuns::PairedRuns(Side& base, Side& next)
     : base_(base),
       next_(next),
-      device_(std::move(device)),
-      timeout_s_(timeout_s),
       most_(static_cast<size_t>(base.plan.stopping.rounds)),
-      progress_(2 * most_ * runs_of(base.plan, 0).size()) {
-  for (const PlannedRun& run : runs_of(base.plan, 0))
-    rows_.emplace(run.program.variant, workload_of(config_of(base.plan, run)));
+      progress_(2 * most_ * workloads_of(base.plan, 0).size()) {
+  for (const Workload& workload : workloads_of(base.plan, 0)) rows_.insert(workload.row());
 }
 
 void PairedRuns::measure_pair() {
   check(!exhausted(), "no pair is left to measure");
   const auto round = static_cast<int64_t>(pairs_);
-  const auto base_runs = runs_of(base_.plan, round), next_runs = runs_of(next_.plan, round);
-  check(base_runs.size() == next_runs.size(), "pairs of ", base_runs.size(), " and ", next_runs.size(),
-        " runs");
+  std::vector<Workload> of_base = workloads_of(base_.plan, round), of_next = workloads_of(next_.plan, round);
+  check(of_base.size() == of_next.size(), "pairs of ", of_base.size(), " and ", of_next.size(), " runs");
   const bool base_first = pairs_ % 2 == 0;
-  for (size_t i = 0; i < base_runs.size(); ++i) {
-    const RowKey row(base_runs[i].program.variant, workload_of(config_of(base_.plan, base_runs[i])));
+  for (size_t i = 0; i < of_base.size(); ++i) {
+    const RowKey row = of_base[i].row();
     if (done_.contains(row)) continue;
     for (const bool base : {base_first, !base_first}) {
-      Side& side = base ? base_ : next_;
-      RunRequest request = request_for(side.plan, base ? base_runs[i] : next_runs[i], device_, timeout_s_);
-      request.telemetry = &telemetry_;
-      progress_.start(cat(row.first, " ", row.second, base ? ", BASE" : ", NEW"), request.round,
-                      request.steps);
-      Run run = run_program(request, [&](const Step& step) { progress_.step(step); });
+      Workload& workload = base ? of_base[i] : of_next[i];
+      workload.telemetry = &telemetry_;
+      progress_.start(cat(row.first, " ", row.second, base ? ", BASE" : ", NEW"), round, workload.steps);
+      Run run = run_program(workload, [&](const Step& step) { progress_.step(step); });
       progress_.finish(run);
       if (run.status != Status::ok) set_done(row);
-      side.add(std::move(run));
+      (base ? base_ : next_).add(std::move(run));
     }
   }
   ++pairs_;

@@ -24,7 +24,7 @@ struct Side {
 /// most.
 class PairedRuns {
  public:
-  PairedRuns(Side& base, Side& next, DeviceInfo device, double timeout_s);
+  PairedRuns(Side& base, Side& next);
 
   /// One more pair of each rung and workload that is not done: A B of the first to the last, next time B A of
   /// the last to the first, so that drift cancels within a pair and over two of them. A rung with a run that
@@ -36,9 +36,7 @@ class PairedRuns {
 
  private:
   Side &base_, &next_;
-  const DeviceInfo device_;
   TelemetryOfDevices telemetry_;
-  const double timeout_s_;
   const size_t most_;
   std::set<RowKey> rows_, done_;
   size_t pairs_ = 0;

@@ -7,10 +7,11 @@
 
 #include "bench/base/place.h"
 #include "bench/base/text.h"
-#include "bench/plan/placeholders.h"
 #include "bench/results/rounds.h"
 #include "bench/run/machine.h"
+#include "bench/run/placeholders.h"
 #include "bench/run/progress.h"
+#include "bench/run/runner.h"
 #include "bench/run/telemetry.h"
 #include "model/error.h"
 #include "model/random.h"
@@ -18,24 +19,25 @@
 namespace stepladder {
 namespace {
 
-/// A program at a batch, on each number of devices that it is asked for. Throws InputError where they can't
-/// share it.
-void add_runs(const Plan& plan, const Program& program, int64_t batch, int64_t round,
-              std::vector<PlannedRun>& runs) {
+/// Adds a program at a batch, on each number of devices that it is asked for. Throws InputError where they
+/// can't share it.
+void add_workloads(const Plan& plan, const Program& program, int64_t batch, int64_t round,
+                   std::vector<Workload>& workloads) {
   if (program.devices == 1) {
-    runs.push_back({program, batch, round});
+    workloads.push_back(workload_for(plan, program, batch, round));
   } else if (plan.devices.empty() && plan.devices_present < program.devices) {
-    runs.push_back({program, batch, round, 1, cat("needs ", program.devices, " devices")});
+    workloads.push_back(workload_for(plan, program, batch, round));
+    workloads.back().unsupported = cat("needs ", program.devices, " devices");
   } else {
     for (const int64_t devices : plan.devices.empty() ? std::vector{plan.devices_present} : plan.devices) {
       const bool strong = plan.scaling == "strong";
       if (strong && batch % devices != 0)
         throw InputError(
             cat("--scaling strong: ", devices, " devices can't share --batch ", batch, " evenly"));
-      PlannedRun run{program, strong ? batch / devices : batch, round, devices};
-      runs.push_back(run);
-      run.independent_ranks = plan.independent_ranks && devices > 1 && program.ours();
-      if (run.independent_ranks) runs.push_back(run);
+      const int64_t each = strong ? batch / devices : batch;
+      workloads.push_back(workload_for(plan, program, each, round, devices));
+      if (plan.independent_ranks && devices > 1 && program.native)
+        workloads.push_back(workload_for(plan, program, each, round, devices, /*independent_ranks=*/true));
     }
   }
 }
@@ -78,27 +80,48 @@ void check_earlier(const Plan& plan, const std::string& first, ResultsFile& file
   }
 }
 
-/// Puts what the run is asked for into the command of a ladder file.
-void fill(RunRequest& request, const RungSettings& s, const PlannedRun& run) {
+/// The options that a rung is given, a word each.
+std::vector<std::string> arguments_of(const RungSettings& s, const Workload& workload, int64_t batch) {
+  std::vector<std::string> arguments = {"--model", *s.model,
+                                        "--batch", std::to_string(batch),
+                                        "--seq",   std::to_string(*s.seq),
+                                        "--steps", std::to_string(s.steps),
+                                        "--vocab", s.vocab};
+  const auto add = [&](const std::vector<std::string>& more) {
+    arguments.insert(arguments.end(), more.begin(), more.end());
+  };
+  if (s.until_loss) add({"--until-loss", number_text(*s.until_loss)});
+  if (const int64_t every = s.until_loss ? s.eval_every : s.val_data.empty() ? 0 : s.steps; every > 0)
+    add({"--eval-every", std::to_string(every), "--eval-batches", std::to_string(s.eval_batches)});
+  if (has_independent_ranks(workload.config)) add({"--independent-ranks"});
+  add(s.shared_arguments(workload.program.math, !workload.program.native));
+  return arguments;
+}
+
+/// Puts what the run is asked for in the places of its program's placeholders.
+void fill(Workload& workload, const RungSettings& s, int64_t batch) {
   const Values values = {{"backend", s.backend},
-                         {"batch", std::to_string(run.batch)},
+                         {"batch", std::to_string(batch)},
                          {"data", s.data},
                          {"device", std::to_string(s.device)},
-                         {"devices", std::to_string(run.devices)},
+                         {"devices", std::to_string(workload.devices)},
                          {"lr", number_text(s.lr)},
                          {"model", *s.model},
                          {"seed", std::to_string(s.seed)},
                          {"seq", std::to_string(*s.seq)},
                          {"steps", std::to_string(s.steps)}};
-  std::vector<std::string>&command = request.command, &environment = request.environment;
-  for (const std::string& word : run.program.command) {
-    if (word == kArguments)
-      command.insert(command.end(), request.arguments.begin(), request.arguments.end());
-    else
+  std::vector<std::string>&command = workload.command, &environment = workload.environment;
+  for (const std::string& word : workload.program.command) {
+    if (word != kArguments) {
       command.push_back(filled(word, values));
+      continue;
+    }
+    const std::vector<std::string> arguments = arguments_of(s, workload, batch);
+    command.insert(command.end(), arguments.begin(), arguments.end());
   }
-  request.arguments.clear();
-  for (const std::string& variable : run.program.environment) environment.push_back(filled(variable, values));
+  for (const std::string& variable : workload.program.environment)
+    environment.push_back(filled(variable, values));
+  if (workload.program.native) return;  // its options say the rest
   environment.push_back("STEPLADDER_STEPS=" + std::to_string(s.steps));
   if (s.until_loss) {
     environment.push_back("STEPLADDER_UNTIL_LOSS=" + number_text(*s.until_loss));
@@ -115,29 +138,52 @@ void fill(RunRequest& request, const RungSettings& s, const PlannedRun& run) {
 
 }  // namespace
 
-std::vector<PlannedRun> runs_of(const Plan& plan, int64_t round) {
-  std::vector<PlannedRun> runs;
+std::vector<Workload> workloads_of(const Plan& plan, int64_t round) {
+  std::vector<Workload> workloads;
   for (int64_t batch : plan.batch)
     for (const Program& program : plan.programs)
-      if (!plan.own_batch.contains(program.variant)) add_runs(plan, program, batch, round, runs);
+      if (!plan.own_batch.contains(program.variant)) add_workloads(plan, program, batch, round, workloads);
   for (const Program& program : plan.programs)
     if (const auto own = plan.own_batch.find(program.variant); own != plan.own_batch.end())
-      runs.push_back({program, own->second, round});
-  if (plan.order == "abba" && round % 2 == 1) std::ranges::reverse(runs);
+      workloads.push_back(workload_for(plan, program, own->second, round));
+  if (plan.order == "abba" && round % 2 == 1) std::ranges::reverse(workloads);
   if (plan.order == "shuffled") {  // Fisher and Yates
     const uint64_t seed = random_bits(plan.order_seed, static_cast<uint64_t>(round));
-    for (size_t i = runs.size(); i > 1; --i) std::swap(runs[i - 1], runs[random_bits(seed, i) % i]);
+    for (size_t i = workloads.size(); i > 1; --i)
+      std::swap(workloads[i - 1], workloads[random_bits(seed, i) % i]);
   }
-  return runs;
+  return workloads;
 }
 
-Json config_of(const Plan& plan, const PlannedRun& run) {
-  const RungSettings& s = plan.settings;
-  Json config = {{"model", *s.model}, {"B", run.batch}, {"T", *s.seq}};
-  if (run.program.ours() || is_told(run.program, "seed")) config["seed"] = s.seed;  // else it has its own
-  if (run.devices > 1) config["world_size"] = run.devices;
-  if (run.independent_ranks) config["independent_ranks"] = true;
-  return config;
+Workload workload_for(const Plan& plan, const Program& program, int64_t batch, int64_t round, int64_t devices,
+                      bool independent_ranks) {
+  RungSettings s = plan.settings;
+  if (!program.folder.empty())  // where it runs
+    for (std::string* path : {&s.data, &s.val_data, &s.vocab})
+      if (!path->empty()) *path = std::filesystem::absolute(here_or_shared(*path));
+  if (s.until_loss) s.seed += static_cast<uint64_t>(round);  // how long it takes varies by seed
+  if (devices > 1) s.device = 0;                             // each rank's own
+
+  Workload workload;
+  workload.program = program;
+  const auto hash = plan.source_hashes.find(program.variant);
+  if (hash != plan.source_hashes.end()) workload.source_hash = hash->second;
+  workload.config = {{"model", *s.model}, {"B", batch}, {"T", *s.seq}};
+  if (is_told(program, "seed")) workload.config["seed"] = s.seed;  // else it has its own
+  if (devices > 1) workload.config["world_size"] = devices;
+  if (independent_ranks) workload.config["independent_ranks"] = true;
+  workload.round = round;
+  workload.steps = s.steps;
+  workload.warmup = plan.warmup;
+  workload.devices = devices;
+  workload.until_loss = s.until_loss;
+  if (s.until_loss) workload.eval_every = s.eval_every;
+  workload.backend = s.backend;
+  workload.device = plan.device;
+  workload.launcher = plan.launcher;
+  workload.timeout_s = plan.timeout_s;
+  fill(workload, s, batch);
+  return workload;
 }
 
 std::vector<int64_t> device_counts(int64_t present) {
@@ -145,50 +191,6 @@ std::vector<int64_t> device_counts(int64_t present) {
   for (int64_t count = 2; count < present; count *= 2) counts.push_back(count);
   counts.push_back(std::max<int64_t>(2, present));
   return counts;
-}
-
-RunRequest request_for(const Plan& plan, const PlannedRun& run, const DeviceInfo& device, double timeout_s) {
-  RungSettings s = plan.settings;
-  if (!run.program.ours())  // which runs in a folder of its own
-    for (std::string* path : {&s.data, &s.val_data, &s.vocab})
-      if (!path->empty()) *path = std::filesystem::absolute(here_or_shared(*path));
-  RunRequest request;
-  request.program = run.program;
-  request.source_hash = plan.source_hashes.at(run.program.variant);
-  request.device = device;
-  request.unsupported = run.unsupported;
-  request.round = run.round;
-  request.config = config_of(plan, run);
-  request.backend = s.backend;
-  request.devices = run.devices;
-  request.launcher = plan.launcher;
-  request.steps = s.steps;
-  request.warmup = plan.warmup;
-  request.timeout_s = timeout_s;
-  request.arguments = {"--model", *s.model,
-                       "--batch", std::to_string(run.batch),
-                       "--seq",   std::to_string(*s.seq),
-                       "--steps", std::to_string(s.steps),
-                       "--vocab", s.vocab};
-  int64_t eval_every = s.val_data.empty() ? 0 : s.steps;
-  if (s.until_loss) {
-    eval_every = s.eval_every;
-    request.until_loss = s.until_loss;
-    request.eval_every = s.eval_every;
-    s.seed += static_cast<uint64_t>(run.round);  // how long it takes varies by seed
-    if (request.config.contains("seed")) request.config["seed"] = s.seed;
-    request.arguments.insert(request.arguments.end(), {"--until-loss", number_text(*s.until_loss)});
-  }
-  if (eval_every > 0)
-    request.arguments.insert(request.arguments.end(), {"--eval-every", std::to_string(eval_every),
-                                                       "--eval-batches", std::to_string(s.eval_batches)});
-  if (run.independent_ranks) request.arguments.emplace_back("--independent-ranks");
-  if (run.devices > 1) s.device = 0;  // each rank's own
-  request.model_is_told = is_told(run.program, "model");
-  const auto shared = s.shared_arguments(run.program.math, !run.program.ours());
-  request.arguments.insert(request.arguments.end(), shared.begin(), shared.end());
-  if (!run.program.ours()) fill(request, s, run);
-  return request;
 }
 
 Json Plan::json() const {
@@ -222,17 +224,17 @@ Json Plan::json() const {
     json["scaling"] = scaling;
     if (independent_ranks) json["independent_ranks"] = true;
     if (!launcher.words.empty()) json["launcher"] = launcher.words;
-    json["runs_in_round"] = runs_of(*this, 0).size();
+    json["runs_in_round"] = workloads_of(*this, 0).size();
   }
   return json;
 }
 
-Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, ResultsFile& file) {
+Json carry_out(const Plan& plan, ResultsFile& file) {
   TelemetryOfDevices telemetry;
   const Stopping& stopping = plan.stopping;
   const std::string& first = plan.ladder.rungs.front().name;
   const int64_t most = stopping.until_ci ? stopping.max_rounds : stopping.rounds;
-  Progress progress(runs_of(plan, 0).size() * static_cast<size_t>(most));
+  Progress progress(workloads_of(plan, 0).size() * static_cast<size_t>(most));
   for (int64_t round = 0;; ++round) {
     const Results& measured = file.results();
     const auto in_round = [&](const Run& run) { return run.round == round; };
@@ -244,26 +246,24 @@ Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, Res
               {"widest_interval_percent", widest ? Json(*widest) : Json()},
               {"spent_s", spent_s(measured)}};
     }
-    const std::vector<PlannedRun> round_runs = runs_of(plan, round);
-    const bool whole = std::ranges::all_of(round_runs, [&](const PlannedRun& run) {
-      return measured.find({run.program.variant, workload_of(config_of(plan, run))}, round) != nullptr;
-    });
+    std::vector<Workload> workloads = workloads_of(plan, round);
+    const auto is_due = [&](const Workload& workload) { return !measured.find(workload.row(), round); };
     // What is compared within a round is of one card, on the CPU of one host.
     const auto elsewhere = [&](const Run& run) {
-      return in_round(run) && measured.device_of(run) != identity_of(device);
+      return in_round(run) && measured.device_of(run) != identity_of(plan.device);
     };
-    if (!whole && std::ranges::any_of(measured.runs, elsewhere)) file.restart_round(round);
+    if (std::ranges::any_of(workloads, is_due) && std::ranges::any_of(measured.runs, elsewhere))
+      file.restart_round(round);
     progress.set_done(measured.runs.size());
-    for (const PlannedRun& planned : round_runs) {
-      RunRequest request = request_for(plan, planned, device, timeout_s);
-      request.telemetry = &telemetry;
-      const std::string workload = workload_of(request.config);
-      if (measured.find({planned.program.variant, workload}, planned.round)) continue;
-      progress.start(planned.program.variant + " " + workload, planned.round, plan.settings.steps);
-      Run run = run_program(request, [&](const Step& step) { progress.step(step); });
-      if (!request.until_loss) check_learning(run, planned.program.tolerance, first, measured.runs);
+    for (Workload& workload : workloads) {
+      if (!is_due(workload)) continue;
+      workload.telemetry = &telemetry;
+      const auto& [variant, name] = workload.row();
+      progress.start(variant + " " + name, round, workload.steps);
+      Run run = run_program(workload, [&](const Step& step) { progress.step(step); });
+      if (!workload.until_loss) check_learning(run, workload.program.tolerance, first, measured.runs);
       const bool is_first_baseline =
-          run.variant == first && !request.until_loss && !baseline_of(run.config, first, measured.runs);
+          run.variant == first && !workload.until_loss && !baseline_of(run.config, first, measured.runs);
       progress.finish(run);
       file.add(std::move(run));
       if (is_first_baseline) check_earlier(plan, first, file);

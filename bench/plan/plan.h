@@ -9,7 +9,7 @@
 #include "bench/plan/settings.h"
 #include "bench/plan/stopping.h"
 #include "bench/results/file.h"
-#include "bench/run/runner.h"
+#include "bench/run/workload.h"
 
 namespace stepladder {
 
@@ -28,6 +28,8 @@ struct Plan {
   std::string scaling = "weak";    // on several devices, batch is each one's; "strong": all of theirs
   bool independent_ranks = false;  // also several devices that train at the same time, each by itself
   int64_t devices_present = 1;
+  DeviceInfo device;
+  double timeout_s = 0.0;                            // of a run
   Launcher launcher;                                 // of what runs on several devices
   std::map<std::string, int64_t> own_batch;          // by variant, of programs that look for it
   std::map<std::string, std::string> source_hashes;  // by variant
@@ -35,29 +37,20 @@ struct Plan {
   Json json() const;
 };
 
-struct PlannedRun {
-  Program program;
-  int64_t batch, round;  // sequences on each device
-  int64_t devices = 1;
-  std::string unsupported = {};  // why it is not run
-  bool independent_ranks = false;
-};
+/// The workloads of a round in the plan's order: A B C in each (forward), every other round backwards, so
+/// that drift of the machine hits all alike (abba), or in an order that depends on the seed and the round
+/// alone (shuffled). Throws InputError where devices can't share a batch evenly.
+std::vector<Workload> workloads_of(const Plan& plan, int64_t round);
 
-/// model, B, T, seed and, on several devices, world_size and whether they train each by itself.
-Json config_of(const Plan& plan, const PlannedRun& run);
-
-/// The runs of a round in the plan's order: A B C in each (forward), every other round backwards, so that
-/// drift of the machine hits all alike (abba), or in an order that depends on the seed and the round alone
-/// (shuffled). Throws InputError where devices can't share a batch evenly.
-std::vector<PlannedRun> runs_of(const Plan& plan, int64_t round);
+/// A program of the plan with `batch` sequences on each device.
+Workload workload_for(const Plan& plan, const Program& program, int64_t batch, int64_t round,
+                      int64_t devices = 1, bool independent_ranks = false);
 
 /// 2, 4, 8 and so on, the last of them `present`, or 2 where fewer are.
 std::vector<int64_t> device_counts(int64_t present);
 
-RunRequest request_for(const Plan& plan, const PlannedRun& run, const DeviceInfo& device, double timeout_s);
-
 /// Measures what `file` does not hold yet, round after round, until there are enough. Returns why it ended:
 /// the results' "stopped".
-Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, ResultsFile& file);
+Json carry_out(const Plan& plan, ResultsFile& file);
 
 }  // namespace stepladder

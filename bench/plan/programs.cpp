@@ -8,8 +8,8 @@
 
 #include "bench/base/place.h"
 #include "bench/plan/ladder_file.h"
-#include "bench/plan/placeholders.h"
 #include "bench/plan/settings.h"
+#include "bench/run/placeholders.h"
 #include "model/nearest.h"
 
 namespace stepladder {
@@ -59,27 +59,25 @@ std::string program_path(const std::string& program) {
   return program.find('/') == std::string::npos ? program : fs::absolute(program).string();
 }
 
-/// Of a ladder, or of a peer's.
+/// A rung of a ladder, which stands beside another if it `is_peer`.
 Program program_of(const Rung& rung, const Ladder& of, bool is_peer, const Values& values) {
   Program program;
-  if (of.built_in()) {
-    program = program_of(rung);
-  } else {
-    program.math = rung.math;
-    program.tolerance = rung.tolerance;
-    program.batch = rung.batch;
-    program.devices = rung.devices;
-    program.folder = of.folder;
-    program.sources = rung.sources;
-    program.compute_capability = rung.compute_capability;
-    if (!is_told(rung, "model")) program.model = of.workload.model.value_or(of.name);
-    for (auto [from, to] :
-         {std::pair(&rung.command, &program.command), std::pair(&rung.environment, &program.environment),
-          std::pair(&rung.version, &program.version)})
-      for (const std::string& word : *from) to->push_back(filled(word, values));
-  }
   program.variant = is_peer && rung.name != of.name ? cat(of.name, "/", rung.name) : rung.name;
   program.peer = is_peer ? of.name : "";
+  program.math = rung.math;
+  program.tolerance = rung.tolerance;
+  program.batch = rung.batch;
+  program.devices = rung.devices;
+  program.compute_capability = rung.compute_capability;
+  program.folder = of.folder;
+  if (!is_told(rung, "model")) program.model = of.workload.model.value_or(of.name);
+  program.sources = rung.sources;
+  program.native = rung.native;
+  program.calls_itself = rung.trainer;
+  for (auto [from, to] :
+       {std::pair(&rung.command, &program.command), std::pair(&rung.environment, &program.environment),
+        std::pair(&rung.version, &program.version)})
+    for (const std::string& word : *from) to->push_back(filled(word, values));
   return program;
 }
 
@@ -100,7 +98,8 @@ std::vector<Rung> chosen_beside(const Ladder& peer, const std::vector<std::strin
 }  // namespace
 
 std::vector<Program> programs(const Ladder& ladder, const std::vector<std::string>& names,
-                              const std::vector<std::string>& peers, const std::string& python) {
+                              const std::vector<std::string>& peers, const std::string& python,
+                              const std::string& bin) {
   if (uses_path(ladder))
     throw InputError(cat("--ladder: {path} in the commands of ", ladder.name,
                          " is what --peer NAME=PATH says: measure it as a peer"));
@@ -128,13 +127,14 @@ std::vector<Program> programs(const Ladder& ladder, const std::vector<std::strin
       throw InputError(cat("--rungs ", name, ": no --peer is called ", peer));
   }
   const std::vector<Rung> rungs = ladder.chosen(own);
-  const std::string interpreter = program_path(python);
+  Values values = {{"python", program_path(python)}, {"bin", bin}};
   std::vector<Program> all, last;
-  for (const Rung& rung : rungs) all.push_back(program_of(rung, ladder, false, {{"python", interpreter}}));
+  for (const Rung& rung : rungs) all.push_back(program_of(rung, ladder, false, values));
   for (const Peer& peer : beside) {
     const auto& named = of_peers[peer.ladder.name];
+    values["path"] = peer.path;
     for (const Rung& rung : chosen_beside(peer.ladder, named, rungs, ladder)) {
-      Program program = program_of(rung, peer.ladder, true, {{"python", interpreter}, {"path", peer.path}});
+      Program program = program_of(rung, peer.ladder, true, values);
       const auto same = std::find_if(all.rbegin(), all.rend(), [&](const Program& p) {
         return p.variant == rung.name || p.variant.ends_with("/" + rung.name);
       });
@@ -153,23 +153,15 @@ std::vector<Program> programs(const Ladder& ladder, const std::vector<std::strin
   return all;
 }
 
-Program program_of(const Rung& rung, const std::string& folder) {
-  return {.variant = rung.name,
-          .peer = "",
-          .command = {folder + "/" + rung.trainer},
-          .math = rung.math,
-          .tolerance = rung.tolerance,
-          .batch = rung.batch,
-          .devices = rung.devices,
-          .calls_itself = rung.trainer};
+Program program_of(const Rung& rung) {
+  return program_of(rung, ladder(), false, {{"bin", bin_dir()}});
 }
 
 Program program_of(const Ablation& ablation) {
-  return {.variant = ablation.name,
-          .peer = "",
-          .command = {bin_dir() + "/ablations/" + ablation.program()},
-          .math = ablation.row.math,
-          .tolerance = ablation.row.tolerance};
+  Program program = program_of(ablation.row);
+  program.command.front() = cat(bin_dir(), "/ablations/", ablation.program());
+  program.calls_itself = ablation.name;
+  return program;
 }
 
 bool is_built(const Rung& rung, const std::string& folder) {

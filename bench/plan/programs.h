@@ -15,13 +15,13 @@ namespace stepladder {
 /// "llmc=PATH" with the path of llm.c's train_gpt2cu, "stepladder" for ours, or a ladder file. `names` may
 /// say which of its rungs: "pytorch/02_tf32"; else they are those of the chosen names and one that is called
 /// like its ladder, or all, where the two ladders have no name in common. `python` is what {python} stands
-/// for. Throws InputError for an unknown rung or peer.
+/// for, and our executables are in `bin`. Throws InputError for an unknown rung or peer.
 std::vector<Program> programs(const Ladder& ladder, const std::vector<std::string>& names,
                               const std::vector<std::string>& peers = {},
-                              const std::string& python = "python3");
+                              const std::string& python = "python3", const std::string& bin = bin_dir());
 
-/// A rung of ours as the executable in `folder`, and an ablation in the folder ablations/ of bin_dir().
-Program program_of(const Rung& rung, const std::string& folder = bin_dir());
+/// A rung of ours as the executable in bin_dir(), and an ablation in its folder ablations/.
+Program program_of(const Rung& rung);
 Program program_of(const Ablation& ablation);
 
 /// Whether the executable of a rung of ours is in `folder`.

@@ -8,6 +8,7 @@
 
 #include "bench/base/text.h"
 #include "bench/run/events.h"
+#include "bench/run/placeholders.h"
 
 namespace stepladder {
 namespace {
@@ -165,11 +166,11 @@ void ChildReport::take(const std::string& kind, const Event& event) {
     step(event);
   else if (kind == "eval")
     evaluated(event);
-  else if (kind == "profile" && request_.program.ours())
+  else if (kind == "profile" && workload_.program.native)
     run_.profile = value_at<Event>(event, "profile");
   else if (kind == "end")
     end(event);
-  else if (kind == "exit" && (launched_ || request_.program.through_mpi(request_.backend)))
+  else if (kind == "exit" && (launched_ || workload_.program.through_mpi(workload_.backend)))
     exited(event);
   else if (kind == "measured" && launched_)
     measured(event);
@@ -181,7 +182,7 @@ void ChildReport::take(const std::string& kind, const Event& event) {
 
 void ChildReport::start(const Event& event) {
   if (started)
-    throw BadReport(request_.command_starts_ranks()
+    throw BadReport(workload_.command_starts_ranks()
                         ? cat("a second start: two ranks write to STEPLADDER_EVENTS_", rank_,
                               "; RANK has to tell each which it is")
                         : "a second start");
@@ -189,41 +190,42 @@ void ChildReport::start(const Event& event) {
   if (protocol > kProtocol)
     throw BadReport(
         cat("it speaks version ", protocol, " of the protocol, this stepladder up to ", kProtocol));
-  if (request_.program.ours()) check_identity(event);
-  run_.backend = value_if<std::string>(event, "backend").value_or(request_.backend);
+  if (workload_.program.native) check_identity(event);
+  run_.backend = value_if<std::string>(event, "backend").value_or(workload_.backend);
   const Event config = config_of(event);
   // One that did not find the others would train alone, and its speed pass for that of all.
   const auto rank = value_if<int64_t>(event, "rank").value_or(rank_),
-             world = value_if<int64_t>(config, "world_size").value_or(request_.devices);
-  if (rank != rank_ || world != request_.devices)
+             world = value_if<int64_t>(config, "world_size").value_or(workload_.devices);
+  if (rank != rank_ || world != workload_.devices)
     throw BadReport(
-        cat("it is rank ", rank, " of ", world, ", was started as rank ", rank_, " of ", request_.devices));
+        cat("it is rank ", rank, " of ", world, ", was started as rank ", rank_, " of ", workload_.devices));
   constexpr int64_t kMost = int64_t{1} << 30;  // sequences, tokens: their product is a whole number too
   for (const char* key : {"B", "T"}) {
     const auto told = value_at<int64_t>(config, key), asked = run_.config.value(key, told);
     if (told != asked)
       throw BadReport(cat("it trains with ", key, "=", told, ", was asked for ", key, "=", asked,
-                          request_.program.ours() ? ""
-                                                  : cat(": give its command {", *key == 'B' ? "batch" : "seq",
-                                                        "}, or its ladder's workload that number")));
+                          workload_.program.native
+                              ? ""
+                              : cat(": give its command {", *key == 'B' ? "batch" : "seq",
+                                    "}, or its ladder's workload that number")));
     if (told < 1 || told > kMost) throw BadField(cat(key, "=", told, ", which is no size of a batch"));
   }
   const auto model = value_if<std::string>(config, "model");
-  if (model && request_.model_is_told)
+  if (model && is_told(workload_.program, "model"))
     if (const auto asked = run_.config["model"].get<std::string>(); *model != asked)
       throw BadReport(cat("it trains ", printable(*model, 60), ", was asked for ", asked));
   for (const auto& [key, value] : config.items())
     if (!run_.config.contains(key)) run_.config[key] = value;
-  startup_ms = value_if<double>(event, "startup_ms") ? duration_at(event, "startup_ms", request_.timeout_s)
+  startup_ms = value_if<double>(event, "startup_ms") ? duration_at(event, "startup_ms", workload_.timeout_s)
                                                      : ms_since(created_);
   host = value_if<std::string>(event, "host").value_or("");
   if (const auto its = value_if<Event>(event, "device"))  // llm.c does not tell its device's uuid
     device = value_if<std::string>(*its, "uuid").value_or("");
-  if (request_.telemetry && !launched_) {
+  if (workload_.telemetry && !launched_) {
     // Its own backend, whatever the others run on.
     const auto metered =
-        metered_device(run_.backend, device, request_.devices == 1 ? request_.device.uuid : "");
-    telemetry_ = &(*request_.telemetry)[metered.value_or(request_.device.uuid)];
+        metered_device(run_.backend, device, workload_.devices == 1 ? workload_.device.uuid : "");
+    telemetry_ = &(*workload_.telemetry)[metered.value_or(workload_.device.uuid)];
     if (metered)
       meter_.emplace(*telemetry_);
     else
@@ -257,11 +259,10 @@ ChildReport::Event ChildReport::config_of(const Event& event) const {
 
 /// That it is the executable of the plan.
 void ChildReport::check_identity(const Event& event) const {
-  const Program& program = request_.program;
+  const Program& program = workload_.program;
   const auto variant = value_at<std::string>(event, "variant");
-  if (variant != (program.calls_itself.empty() ? program.variant : program.calls_itself))
-    throw BadReport(cat("it is ", printable(variant, 60)));
-  if (value_at<std::string>(event, "source_hash") != request_.source_hash)
+  if (variant != program.calls_itself) throw BadReport(cat("it is ", printable(variant, 60)));
+  if (value_at<std::string>(event, "source_hash") != workload_.source_hash)
     throw Error(cat(program.variant,
                     " was built anew since its first run: measure again from the start (run: --overwrite)"),
                 kExitNotComparable);
@@ -273,11 +274,12 @@ void ChildReport::step(const Event& event) {
   step.step = value_at<int64_t>(event, "step");
   if (step.step != static_cast<int64_t>(run_.steps.size()))
     throw BadReport(cat("step ", step.step, " where step ", run_.steps.size(), " was due"));
-  if (step.step >= request_.steps) throw BadReport(cat("more than the ", request_.steps, " steps asked for"));
+  if (step.step >= workload_.steps)
+    throw BadReport(cat("more than the ", workload_.steps, " steps asked for"));
   step.step_ms = value_at<double>(event, "step_ms");
   if (!(step.step_ms > 0.0)) throw BadReport(cat("step ", step.step, " took ", step.step_ms, " ms"));
   if (step.step_ms < kLeastMs) throw BadReport(cat("step ", step.step, " took less than a nanosecond"));
-  duration_at(event, "step_ms", request_.timeout_s);
+  duration_at(event, "step_ms", workload_.timeout_s);
   step.device_ms = least_zero_if(event, "device_ms");
   step.cycles = number_if(event, "cycles");
   if (step.cycles && *step.cycles < 1.0)
@@ -285,14 +287,14 @@ void ChildReport::step(const Event& event) {
   step.loss = number_if(event, "loss");
   step.grad_norm = least_zero_if(event, "grad_norm");
   step.lr = number_if(event, "lr");
-  if (request_.program.ours() || !first_)
+  if (workload_.program.native || !first_)
     step.device = device_state(event);
   else if (telemetry_)
     step.device = telemetry_->sample();
-  if (meter_) step.energy_j = rounded_joules(meter_->after_step(request_.energy_due().after(step.step + 1)));
+  if (meter_) step.energy_j = rounded_joules(meter_->after_step(workload_.energy_due().after(step.step + 1)));
   if (first_ && !event.contains("loss"))
     throw BadReport(cat("step ", step.step, " without its loss, which is null where it is not finite"));
-  if (request_.until_loss && request_.eval_every > 0 && step.step > 2 * request_.eval_every &&
+  if (workload_.until_loss && workload_.eval_every > 0 && step.step > 2 * workload_.eval_every &&
       run_.evaluations.empty() && first_)
     throw BadReport(cat(
         "no validation loss came in ", step.step,
@@ -330,29 +332,29 @@ void ChildReport::evaluated(const Event& event) {
 
 void ChildReport::end(const Event& event) {
   ended = true;
-  const bool ours = request_.program.ours();
-  const Event bytes = ours ? value_at<Event>(event, "memory_bytes")
-                           : value_if<Event>(event, "memory_bytes").value_or(Event::object());
+  const bool native = workload_.program.native;  // which tells all of it
+  const Event bytes = native ? value_at<Event>(event, "memory_bytes")
+                             : value_if<Event>(event, "memory_bytes").value_or(Event::object());
   for (auto [key, peak] :
        {std::pair("live_peak", &memory.live_peak), std::pair("reserved_peak", &memory.reserved_peak),
         std::pair("process_peak", &memory.process_peak)})
-    if (ours || value_if<int64_t>(bytes, key)) *peak = bytes_at(bytes, key);
+    if (native || value_if<int64_t>(bytes, key)) *peak = bytes_at(bytes, key);
   memory.exact = value_if<bool>(bytes, "exact");
-  if (!ours) return;
+  if (!native) return;
   if (event.contains("compile")) {
     const Event spent = value_at<Event>(event, "compile");
-    compile = {duration_at(spent, "search_ms", request_.timeout_s),
-               duration_at(spent, "capture_ms", request_.timeout_s), value_at<int64_t>(spent, "searched"),
+    compile = {duration_at(spent, "search_ms", workload_.timeout_s),
+               duration_at(spent, "capture_ms", workload_.timeout_s), value_at<int64_t>(spent, "searched"),
                value_at<int64_t>(spent, "from_cache"),
                spent.contains("algorithms") ? printable(value_at<std::string>(spent, "algorithms"), 60) : ""};
   }
-  if (event.contains("skipped_steps")) skipped_steps = value_at<int64_t>(event, "skipped_steps");
+  skipped_steps = value_if<int64_t>(event, "skipped_steps");
 }
 
 bool ChildReport::reached() const {
-  if (!request_.until_loss || run_.evaluations.empty()) return false;
+  if (!workload_.until_loss || run_.evaluations.empty()) return false;
   const Evaluation& last = run_.evaluations.back();
-  return last.step == std::ssize(run_.steps) && last.val_loss && *last.val_loss <= *request_.until_loss;
+  return last.step == std::ssize(run_.steps) && last.val_loss && *last.val_loss <= *workload_.until_loss;
 }
 
 void ChildReport::check_steps(double wall_ms) const {

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "bench/results/results.h"
-#include "bench/run/request.h"
+#include "bench/run/workload.h"
 
 namespace stepladder {
 
@@ -26,13 +26,13 @@ inline double ms_since(std::chrono::steady_clock::time_point begin) {
 /// Events of one process, taken as they come, into its Run and into what a Run does not have.
 class ChildReport {
  public:
-  ChildReport(Run& run, const RunRequest& request, size_t rank,
+  ChildReport(Run& run, const Workload& workload, size_t rank,
               const std::function<void(const Step&)>& on_step)
       : run_(run),
-        request_(request),
+        workload_(workload),
         rank_(static_cast<int64_t>(rank)),
         first_(rank == 0),
-        launched_(request.has_launcher()),
+        launched_(workload.has_launcher()),
         on_step_(on_step) {}
 
   /// Takes an event's line. Throws BadReport, and Error with kExitNotComparable where the executable is no
@@ -46,7 +46,7 @@ class ChildReport {
   struct Failure {
     std::string status, reason;
   };
-  bool failed() const { return request_.is_failure(exit_status.value_or(0)); }
+  bool failed() const { return workload_.is_failure(exit_status.value_or(0)); }
   bool started = false, ended = false;
   double startup_ms = 0.0;
   Memory memory;
@@ -65,7 +65,7 @@ class ChildReport {
     std::string unknown;
   };
   std::optional<Energy> energy() const {
-    if (!request_.telemetry || !started) return std::nullopt;
+    if (!workload_.telemetry || !started) return std::nullopt;
     return meter_ ? Energy{meter_->shared(), meter_->unknown()} : unmetered_;
   }
 
@@ -83,7 +83,7 @@ class ChildReport {
   void end(const Event& event);
 
   Run& run_;
-  const RunRequest& request_;
+  const Workload& workload_;
   size_t between_steps_ = 0;  // bytes of events since the last step
   const int64_t rank_;
   const bool first_;  // rank 0, which is on the device that is sampled and is heard of

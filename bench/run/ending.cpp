@@ -41,7 +41,7 @@ size_t furthest_behind(const std::deque<ChildReport>& reports, const std::vector
 
 }  // namespace
 
-Ending ending_of(const ChildEnd& end, const ChildReport& report, const Run& run, const RunRequest& request,
+Ending ending_of(const ChildEnd& end, const ChildReport& report, const Run& run, const Workload& workload,
                  size_t rank) {
   const std::string last = end.last_words();
   const std::string torn = end.torn ? "; its last line has no newline, without which it is no event" : "";
@@ -49,34 +49,35 @@ Ending ending_of(const ChildEnd& end, const ChildReport& report, const Run& run,
   switch (end.how) {
     case ChildEnd::How::timed_out:
       if (report.error) return reported_failure(*report.error);
-      return {Status::timeout, cat("killed after ", number_text(request.timeout_s), " s at step ",
-                                   run.steps.size(), " of ", request.steps, "; --timeout allows more")};
+      return {Status::timeout, cat("killed after ", number_text(workload.timeout_s), " s at step ",
+                                   run.steps.size(), " of ", workload.steps, "; --timeout allows more")};
     case ChildEnd::How::signalled:
       if (report.error) return reported_failure(*report.error);  // as an exception that nobody catches does
-      return crash("killed by ", signal_name(end.code), " at step ", run.steps.size(), " of ", request.steps);
+      return crash("killed by ", signal_name(end.code), " at step ", run.steps.size(), " of ",
+                   workload.steps);
     case ChildEnd::How::stopped:
-      return crash("stopped by a signal at step ", run.steps.size(), " of ", request.steps);
+      return crash("stopped by a signal at step ", run.steps.size(), " of ", workload.steps);
     case ChildEnd::How::refused:
       return crash("too long a line on its event stream");
     case ChildEnd::How::exited:
       break;
   }
-  if (end.code == kExitUsage && request.program.ours())
+  if (end.code == kExitUsage && workload.program.native)
     throw InputError(report.error ? report.error->reason
-                                  : cat(request.program.variant, " refused its options", last));
+                                  : cat(workload.program.variant, " refused its options", last));
   if (report.error) return reported_failure(*report.error);
-  if (request.is_failure(end.code)) return crash("exit status ", end.code);
+  if (workload.is_failure(end.code)) return crash("exit status ", end.code);
   if (!report.started)
-    return request.command_starts_ranks()
+    return workload.command_starts_ranks()
                ? crash("it told nothing: no start came at the path that STEPLADDER_EVENTS_", rank, " names")
                : crash("it told nothing: no start came on the file descriptor that STEPLADDER_EVENTS names");
   if (!report.ended)
-    return crash("ended without reporting its end, after ", run.steps.size(), " of ", request.steps,
+    return crash("ended without reporting its end, after ", run.steps.size(), " of ", workload.steps,
                  " steps");
-  if (static_cast<int64_t>(run.steps.size()) != request.steps && !report.reached())
-    return crash("reported ", run.steps.size(), " of ", request.steps, " steps");
-  if (std::ssize(run.steps) <= request.warmup)
-    return crash("reached the loss after ", run.steps.size(), " steps, of which --warmup ", request.warmup,
+  if (static_cast<int64_t>(run.steps.size()) != workload.steps && !report.reached())
+    return crash("reported ", run.steps.size(), " of ", workload.steps, " steps");
+  if (std::ssize(run.steps) <= workload.warmup)
+    return crash("reached the loss after ", run.steps.size(), " steps, of which --warmup ", workload.warmup,
                  " leaves none to time: lower it, or --until-loss");
   for (const Step& step : run.steps)
     if (rank == 0 && !step.loss)

@@ -19,6 +19,7 @@
 #include "bench/base/text.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
+#include "bench/run/placeholders.h"
 #include "model/fd.h"
 
 namespace stepladder {
@@ -118,9 +119,8 @@ std::string why_silent(const std::vector<std::string>& ask) {
 }  // namespace
 
 std::string Program::source_hash() const {
-  if (!ours()) return hash_of(*this);
-  std::vector<std::string> ask = command;
-  ask.emplace_back("--version");
+  if (!native) return hash_of(*this);
+  const std::vector<std::string> ask = {command.front(), "--version"};
   const std::string text = output_of(ask).value_or("");
   const size_t at = text.rfind(" source ");
   if (at != std::string::npos) return text.substr(at + 8);
@@ -134,8 +134,7 @@ std::string Program::source_hash() const {
 }
 
 bool Program::starts_ranks() const {
-  return std::ranges::any_of(command,
-                             [](const std::string& word) { return word.find("{devices}") != word.npos; });
+  return uses(command, "devices");
 }
 
 }  // namespace stepladder

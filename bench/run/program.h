@@ -26,30 +26,30 @@ inline std::string unsupported_reason(int compute_capability, const DeviceInfo& 
 
 /// A program that speaks the event protocol (bench/run/events.h).
 struct Program {
-  std::string variant;               // "05_mixed_precision", "pytorch/05_mixed_precision", "llmc"
-  std::string peer;                  // the ladder that it is of, beside another; "" for that one's rungs
-  std::vector<std::string> command;  // of ours: its options follow; else it has placeholders
+  std::string variant;                    // "05_mixed_precision", "pytorch/05_mixed_precision", "llmc"
+  std::string peer = {};                  // the ladder that it is of, beside another; "" for that one's rungs
+  std::vector<std::string> command = {};  // with placeholders: "{batch}", "{arguments}"
   std::optional<MathMode> math = MathMode::fp32;  // of its GEMMs: picks the peak of MFU; none: unknown
   double tolerance = 0.0;  // relative, of a rung's loss against the first rung's; peers aren't compared
   BatchSize batch = BatchSize::usual;
-  int64_t devices = 1;            // least number that it is for
-  std::string calls_itself = {};  // of ours: in its events; "" for its variant
-
-  // Of a ladder file:
-  std::string folder = {};     // where it runs; "" for ours
+  int64_t devices = 1;         // least number that it is for
   int compute_capability = 0;  // least one of a GPU that it needs, 80 for sm_80
+  std::string folder = {};     // where it runs; "" for the current one
   std::string model = {};      // what it trains, where its command is not told; "" where unknown
   std::vector<std::string> environment = {};  // "NAME=value", with placeholders
   std::vector<std::string> sources = {};      // files that it is made of, in its folder
   std::vector<std::string> version = {};      // a command whose answer belongs to what it is made of
+  /// It is built on bench/rung: takes all of a rung's options, names its source hash in --version and in each
+  /// start, and tells its device's clocks and its memory.
+  bool native = false;
+  std::string calls_itself = {};  // a native program, in its events; "" for its variant
 
-  bool ours() const { return folder.empty(); }
-  /// What it was built from. One of ours says so after "source" in its --version; of another it is the
-  /// FNV-1a hash of its command, environment and sources and of the answer to `version`. Throws Error where
-  /// ours does not answer, InputError where another is not there.
+  /// What it was built from: what a native program's --version says after "source"; of another the FNV-1a
+  /// hash of its command, environment and sources and of the answer to `version`. Throws Error where a native
+  /// one does not answer, InputError where another is not there.
   std::string source_hash() const;
-  /// Whether its ranks talk through MPI: those of our rungs on the CPU.
-  bool through_mpi(const std::string& backend) const { return ours() && backend == "cpu"; }
+  /// Whether its ranks talk through MPI: those of native programs on the CPU.
+  bool through_mpi(const std::string& backend) const { return native && backend == "cpu"; }
   /// Whether its command starts all ranks itself, as torchrun does, told how many.
   bool starts_ranks() const;
 };

@@ -26,10 +26,10 @@ namespace stepladder {
 namespace {
 
 /// Marks the warm-up and sums up the rest. Throws std::logic_error on an MFU over 1.
-Summary summarize(Run& run, const ChildReport& report, const RunRequest& request) {
+Summary summarize(Run& run, const ChildReport& report, const Workload& workload) {
   std::vector<double> ms;
   for (const Step& step : run.steps) ms.push_back(step.step_ms);
-  const size_t warmup = warmup_steps(ms, static_cast<size_t>(request.warmup));
+  const size_t warmup = warmup_steps(ms, static_cast<size_t>(workload.warmup));
   for (size_t i = 0; i < warmup; ++i) run.steps[i].warmup = true;
   const std::span<const double> timed = std::span(ms).subspan(warmup);
 
@@ -57,26 +57,26 @@ Summary summarize(Run& run, const ChildReport& report, const RunRequest& request
 
   const double tokens = tokens_of(run.config);
   summary.tokens_per_second = tokens / (summary.median_step_ms * 1e-3);
-  if (request.until_loss)
-    summary.to_loss = {.loss = *request.until_loss,
+  if (workload.until_loss)
+    summary.to_loss = {.loss = *workload.until_loss,
                        .reached = report.reached(),
                        .steps = std::ssize(run.steps),
                        .seconds = std::accumulate(ms.begin(), ms.end(), 0.0) * 1e-3,
                        .tokens = tokens * static_cast<double>(ms.size()),
                        .joules = {}};
-  const bool between = !request.until_loss;  // where evaluations lie between its steps
-  if (!request.program.ours() && between && run.steps.size() > 1 && report.from_first_ms > 0.0)
+  const bool between = !workload.until_loss;  // where evaluations lie between its steps
+  if (!workload.program.native && between && run.steps.size() > 1 && report.from_first_ms > 0.0)
     summary.covered = std::min(1.0, std::accumulate(ms.begin() + 1, ms.end(), 0.0) / report.from_first_ms);
   const std::string model = run.config.at("model");
   if (const auto& models = Config::names(); std::ranges::find(models, model) == models.end()) return summary;
   Config config = Config::named(model);
   config.B = run.config.at("B");
   config.T = run.config.at("T");
-  DeviceInfo device = request.device;
-  if (const int as = request.program.ours() ? run.config.value("compute_capability", 0) : 0; as > 0)
+  DeviceInfo device = workload.device;
+  if (const int as = workload.program.native ? run.config.value("compute_capability", 0) : 0; as > 0)
     device.compute_capability = std::min(device.compute_capability, as);  // as which it ran
-  auto peak = request.program.math ? gemm_peak(device, *request.program.math) : std::nullopt;
-  if (peak) *peak *= static_cast<double>(request.devices);
+  auto peak = workload.program.math ? gemm_peak(device, *workload.program.math) : std::nullopt;
+  if (peak) *peak *= static_cast<double>(workload.devices);
   summary.mfu_nanogpt = mfu(flops_per_token_nanogpt(config), summary.tokens_per_second, peak);
   summary.mfu_llmc = mfu(flops_per_token_llmc(config), summary.tokens_per_second, peak);
   return summary;
@@ -146,45 +146,42 @@ void merge(Summary& summary, std::vector<Rank>& ranks, const std::vector<Run>& p
 }
 
 /// What is started for a run; `hub` is where its ranks report from afar, if they do.
-Job job_of(const RunRequest& request, std::optional<Hub>& hub) {
+Job job_of(const Workload& workload, std::optional<Hub>& hub) {
   const std::string channel = std::to_string(static_cast<int>(Channel::events));
-  const Program& program = request.program;
-  Job::Process process{.command = program.ours() ? program.command : request.command,
-                       .environment = request.environment,
-                       .folder = program.folder};
-  if (program.ours()) {
-    process.command.insert(process.command.end(), request.arguments.begin(), request.arguments.end());
+  const Program& program = workload.program;
+  Job::Process process{
+      .command = workload.command, .environment = workload.environment, .folder = program.folder};
+  if (program.native)
     process.command.insert(process.command.end(), {"--events", channel});
-  } else if (!program.starts_ranks()) {
+  else if (!program.starts_ranks())
     process.environment.push_back("STEPLADDER_EVENTS=" + channel);
-  }
   if (hub) {
     AgentOptions rank{
         .folder = process.folder.empty() ? std::filesystem::current_path().string() : process.folder,
-        .backend = request.backend,
-        .clocks = !program.ours(),
-        .due = request.energy_due()};
+        .backend = workload.backend,
+        .clocks = !program.native,
+        .due = workload.energy_due()};
     if (!process.environment.empty()) rank.command = {"env"};  // which a launcher might not pass on
     for (const auto* words : {&process.environment, &process.command})
       rank.command.insert(rank.command.end(), words->begin(), words->end());
-    return job_of_launcher(request.launcher, std::move(rank), request.devices, *hub);
+    return job_of_launcher(workload.launcher, std::move(rank), workload.devices, *hub);
   }
-  if (program.starts_ranks()) return job_of_ranks(process, request.devices, Starter::command);
-  if (request.devices == 1) return {.processes = {process}};
-  return job_of_ranks(process, request.devices,
-                      program.through_mpi(request.backend) ? Starter::mpirun : Starter::harness);
+  if (program.starts_ranks()) return job_of_ranks(process, workload.devices, Starter::command);
+  if (workload.devices == 1) return {.processes = {process}};
+  return job_of_ranks(process, workload.devices,
+                      program.through_mpi(workload.backend) ? Starter::mpirun : Starter::harness);
 }
 
 /// A run as it is asked for, before any of it has happened.
-Run asked_for(const RunRequest& request) {
+Run asked_for(const Workload& workload) {
   Run run;
-  run.variant = request.program.variant;
-  run.peer = request.program.peer;
-  run.source_hash = request.source_hash;
-  run.backend = request.backend;
-  run.round = request.round;
-  run.config = request.config;
-  run.device = identity_of(request.device);
+  run.variant = workload.program.variant;
+  run.peer = workload.program.peer;
+  run.source_hash = workload.source_hash;
+  run.backend = workload.backend;
+  run.round = workload.round;
+  run.config = workload.config;
+  run.device = identity_of(workload.device);
   return run;
 }
 
@@ -206,23 +203,23 @@ std::string newest_source(const Program& program) {
 class RanksOfRun {
  public:
   /// `run` is as it is asked for.
-  RanksOfRun(const RunRequest& request, const Run& run, const std::function<void(const Step&)>& on_step)
-      : request_(request), parts_(static_cast<size_t>(request.devices), run) {
+  RanksOfRun(const Workload& workload, const Run& run, const std::function<void(const Step&)>& on_step)
+      : workload_(workload), parts_(static_cast<size_t>(workload.devices), run) {
     for (size_t rank = 0; rank < parts_.size(); ++rank)
-      reports_.emplace_back(parts_[rank], request, rank, on_step);
+      reports_.emplace_back(parts_[rank], workload, rank, on_step);
   }
 
   /// Starts them, and listens until all have ended. Throws BadReport, CannotStart.
   JobEnd carry_out() {
-    if (request_.has_launcher())
-      hub_.emplace(parts_.size(), request_.launcher.interface, request_.launcher.meet_s);
-    Job job = job_of(request_, hub_);
+    if (workload_.has_launcher())
+      hub_.emplace(parts_.size(), workload_.launcher.interface, workload_.launcher.meet_s);
+    Job job = job_of(workload_, hub_);
     if (hub_) job.failed = [this] { return any_failed(); };
     // A launcher is to end the others once a rank has failed, but Open MPI's may deadlock over it.
     job.finished = [this] {
       return any_failed() || first_with_error(reports_) || std::ranges::all_of(reports_, &ChildReport::ended);
     };
-    return run_job(job, Channel::events, request_.timeout_s, [this](size_t from, std::string_view line) {
+    return run_job(job, Channel::events, workload_.timeout_s, [this](size_t from, std::string_view line) {
       rank_ = from;
       reports_[from].take(line);
       if (reports_[from].exit_status) exits_.push_back(from);
@@ -236,7 +233,7 @@ class RanksOfRun {
     const std::string words = launcher_words(job_end.end);
     const auto how = job_end.end.how;
     const bool by_itself = how == ChildEnd::How::exited || how == ChildEnd::How::signalled;
-    const bool command = !hub_ && request_.command_starts_ranks();
+    const bool command = !hub_ && workload_.command_starts_ranks();
     const char* launcher = hub_               ? "the launcher"
                            : command          ? "the command"
                            : through_mpirun() ? "mpirun"
@@ -250,12 +247,12 @@ class RanksOfRun {
     }
     ChildEnd end;
     std::tie(rank_, end) = blamed(std::move(job_end), reports_, parts_, exits_, command);
-    Ending ending = ending_of(end, reports_[rank_], parts_[rank_], request_, rank_);
+    Ending ending = ending_of(end, reports_[rank_], parts_[rank_], workload_, rank_);
     if (!reports_[rank_].stderr_tail.empty()) last_words_ = reports_[rank_].stderr_tail;
     // One that did not come may have told its launcher why.
     if (hub_ && hub_->hosts()[rank_].empty()) ending.reason += words;
     for (size_t other = 0; ending.status == Status::ok && other < parts_.size(); ++other)
-      ending = ending_of(end, reports_[rank_ = other], parts_[other], request_, other);
+      ending = ending_of(end, reports_[rank_ = other], parts_[other], workload_, other);
     return ending;
   }
 
@@ -287,7 +284,7 @@ class RanksOfRun {
   }
   /// What together() comes to, where all ended well.
   void sum_up(Run& run) const {
-    run.summary = summarize(run, reports_[0], request_);
+    run.summary = summarize(run, reports_[0], workload_);
     merge(*run.summary, run.ranks, parts_);
     add_energy(*run.summary, run.ranks, parts_, reports_);
   }
@@ -308,10 +305,10 @@ class RanksOfRun {
  private:
   bool any_failed() const { return std::ranges::any_of(reports_, &ChildReport::failed); }
   bool through_mpirun() const {
-    return !hub_ && request_.has_ranks() && request_.program.through_mpi(request_.backend);
+    return !hub_ && workload_.has_ranks() && workload_.program.through_mpi(workload_.backend);
   }
 
-  const RunRequest& request_;
+  const Workload& workload_;
   std::vector<Run> parts_;           // a rank's each
   std::deque<ChildReport> reports_;  // the same
   std::vector<size_t> exits_;        // ranks, as they ended
@@ -323,20 +320,20 @@ class RanksOfRun {
 
 /// Why a run can't take place on this device; "" where it can. Throws Error where its sources are no longer
 /// those that were measured at first.
-std::string refusal(const RunRequest& request) {
-  std::string why = !request.unsupported.empty()
-                        ? request.unsupported
-                        : unsupported_reason(request.program.compute_capability, request.device);
-  if (why.empty() && !request.program.ours() && request.program.source_hash() != request.source_hash)
-    throw Error(cat(request.program.variant, " was changed since its first run",
-                    newest_source(request.program), ": measure again from the start (run: --overwrite)"),
+std::string refusal(const Workload& workload) {
+  std::string why = !workload.unsupported.empty()
+                        ? workload.unsupported
+                        : unsupported_reason(workload.program.compute_capability, workload.device);
+  if (why.empty() && !workload.program.native && workload.program.source_hash() != workload.source_hash)
+    throw Error(cat(workload.program.variant, " was changed since its first run",
+                    newest_source(workload.program), ": measure again from the start (run: --overwrite)"),
                 kExitNotComparable);
   return why;
 }
 
 /// What was wrong with a command that could not be started.
-Ending not_started(const RunRequest& request, const CannotStart& error) {
-  const bool words = request.command.size() == 1 && request.command[0].find(' ') != std::string::npos;
+Ending not_started(const Workload& workload, const CannotStart& error) {
+  const bool words = workload.command.size() == 1 && workload.command[0].find(' ') != std::string::npos;
   return {Status::crash,
           cat(error.what(), words ? "; its command is a list, a word each"
                                   : "; --python names another Python, PATH is searched for others")};
@@ -344,15 +341,15 @@ Ending not_started(const RunRequest& request, const CannotStart& error) {
 
 }  // namespace
 
-Run run_program(const RunRequest& request, const std::function<void(const Step&)>& on_step) {
-  Run run = asked_for(request);
-  run.reason = refusal(request);
+Run run_program(const Workload& workload, const std::function<void(const Step&)>& on_step) {
+  Run run = asked_for(workload);
+  run.reason = refusal(workload);
   if (!run.reason.empty()) {
     run.status = Status::unsupported;
     return run;
   }
   const auto start = std::chrono::steady_clock::now();
-  RanksOfRun ranks(request, run, on_step);
+  RanksOfRun ranks(workload, run, on_step);
   Ending ending;
   try {
     JobEnd end = ranks.carry_out();
@@ -367,11 +364,11 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
     ending = {Status::crash, e.what()};
   } catch (const CannotStart& e) {
     if (ranks.through_launcher()) throw InputError(cat("--launcher: ", e.what()));
-    if (request.program.ours()) throw;
-    ending = not_started(request, e);
+    if (workload.program.native) throw;
+    ending = not_started(workload, e);
   } catch (const std::logic_error& e) {  // of its MFU
     const char* told = ", or \"math\" of its row in the ladder file";
-    ending = {Status::crash, cat(e.what(), request.program.ours() ? "" : told)};
+    ending = {Status::crash, cat(e.what(), workload.program.native ? "" : told)};
   }
   run.stderr_tail = ranks.last_words();
   run.wall_ms = ms_since(start);

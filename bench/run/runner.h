@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "bench/results/results.h"
-#include "bench/run/request.h"
+#include "bench/run/workload.h"
 
 namespace stepladder {
 
@@ -26,6 +26,6 @@ namespace stepladder {
 /// `on_step` hears of each step of rank 0. Throws InputError with the child's words when a rung refuses its
 /// input (exit status 2), since every other one would too; Interrupted; Error when the executable cannot be
 /// started, and with kExitNotComparable when it is no longer the one of the plan.
-Run run_program(const RunRequest& request, const std::function<void(const Step&)>& on_step);
+Run run_program(const Workload& workload, const std::function<void(const Step&)>& on_step);
 
 }  // namespace stepladder

@@ -1,4 +1,4 @@
-#include "bench/plan/placeholders.h"
+#include "bench/run/placeholders.h"
 
 #include <algorithm>
 
