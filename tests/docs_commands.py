@@ -48,7 +48,6 @@ ADDED = {
     "resume": "--rounds 2",
     "train": RUNG,
     "sample": "--backend cpu --sample-tokens 4",
-    "comm": "--backend cpu --devices 2",
     "rung": RUNG,
     "ops_benchmark": "--benchmark_min_time=0.001",
 }

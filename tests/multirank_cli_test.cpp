@@ -1,4 +1,4 @@
-// `stepladder run --devices` and `stepladder comm` through the real binary: real ranks on the CPU, faults and
+// `stepladder run --devices` through the real binary: real ranks on the CPU, faults and
 // all.
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -279,8 +279,7 @@ TEST_F(MultiDeviceCli, AnMpirunThatIsNotOpenMpisIsRefused) {
 
 TEST_F(MultiDeviceCli, ARungUnderAnotherMpirunDoesNotTrainAlone) {
   for (const std::string& command :
-       {cat(kStepladder, " train 00 --steps 1"), std::string(STEPLADDER_BIN "/15_multi_gpu --steps 1"),
-        cat(kStepladder, " comm")}) {
+       {cat(kStepladder, " train 00 --steps 1"), std::string(STEPLADDER_BIN "/15_multi_gpu --steps 1")}) {
     EXPECT_EQ(shell(cat("PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 ", command, " --backend cpu")), kExitUsage)
         << command;
     EXPECT_TRUE(says(said(), {"PMI_RANK", "mpirun", "torchrun", "srun"})) << command;
@@ -323,31 +322,6 @@ TEST_F(MultiDeviceCli, AnInterruptEndsTheRanks) {
   for (const pid_t pid : ranks) EXPECT_TRUE(ends(pid));
 }
 
-TEST_F(MultiDeviceCli, RanksSumAndTellTheirBandwidth) {
-  if (!output_of({"nvidia-smi"})) {
-    ASSERT_EQ(shell(cat(kStepladder, " comm --max-mib 1 --iterations 2")), 0) << said();
-  }
-  // Who says how many is no rank, though a machine's environment says so.
-  ASSERT_EQ(shell(cat("RANK=0 WORLD_SIZE=2 ", kStepladder,
-                      " comm --backend cpu --devices 3 --max-mib 2 --iterations 2 --json")),
-            0)
-      << said();
-  const Json answer = parse_json(read_file(folder_ / "out.txt"));
-  EXPECT_EQ(answer["world_size"], 3);
-  ASSERT_EQ(answer["rows"].size(), 4U);  // 64 KiB, 256 KiB, 1 MiB, and the largest
-  const Json row = answer["rows"][3];
-  EXPECT_EQ(row["bytes"], (2 << 20) / 12 * 12) << "in three equal parts";
-  const double rate = row["bytes"].get<double>() / row["us"].get<double>() * 1e-3;
-  EXPECT_DOUBLE_EQ(row["algorithm_gb_per_s"], rate);
-  EXPECT_DOUBLE_EQ(row["bus_gb_per_s"], rate * 4 / 3) << "2 (n-1)/n";
-}
-
-TEST_F(MultiDeviceCli, CommSaysWhatARankSays) {
-  EXPECT_EQ(shell(cat("ulimit -v 3000000; ", kStepladder, " comm --backend cpu --devices 2 --max-mib 8192")),
-            kExitFailed);
-  EXPECT_TRUE(says(read_file(folder_ / "err.txt"), {"error: rank ", "memory", "8589934848 bytes"}));
-}
-
 /// What needs no mpirun.
 class MultiDeviceOptions : public MultiDeviceCli {
  protected:
@@ -374,9 +348,6 @@ TEST_F(MultiDeviceOptions, WhatMakesNoSenseIsRefused) {
   refused(run("--rungs 16 --devices 2,5 --batch 2"), {"16_zero1", "5 devices", "4, 8"});
   refused("PATH=/nowhere " + run("--rungs 15 --devices 2 --batch 2"),
           {"mpirun", "apt-get install openmpi-bin"});
-  refused("PATH=/nowhere " + cat(kStepladder, " comm --backend cpu"),
-          {"mpirun", "apt-get install openmpi-bin"});
-  refused(cat(kStepladder, " comm --devices 1"), {"--devices"});
 }
 
 TEST_F(MultiDeviceOptions, ABatchThatDevicesCannotShareIsRefused) {

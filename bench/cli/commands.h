@@ -27,8 +27,6 @@ Command calibrate_command();
 Command gate_command();
 Command overhead_command();
 Command history_command();
-/// As one of several ranks, started by whatever starts ranks, or to start them.
-Command comm_command();
 Command check_trainer_command();
 Command doctor_command();
 /// Prints a script for bash and zsh that completes the command lines of `commands`.
