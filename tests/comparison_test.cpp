@@ -320,6 +320,9 @@ TEST(Comparison, MemoryOfAnAllocatorIsJudgedAsTimeIs) {
 }
 
 TEST(Comparison, AnAllocatorThatJittersIsNoRegression) {
+#if defined(STEPLADDER_SANITIZED)
+  GTEST_SKIP() << "a simulation of what is tested by itself too";
+#endif
   constexpr uint64_t kGates = 1000;
   int alarms = 0, missed = 0;
   for (uint64_t seed = 0; seed < kGates; ++seed) {
