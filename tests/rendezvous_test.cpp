@@ -181,6 +181,9 @@ TEST(Rendezvous, CallersThatSayNothingKeepNobodyWaiting) {
 }
 
 TEST(Rendezvous, CallersBeyondTheFilesThatMayBeOpenKeepNobodyWaiting) {
+#ifdef STEPLADDER_SANITIZED
+  GTEST_SKIP() << "UBSan opens a pipe to look at an object, and takes one without a file left for damaged";
+#endif
   const int port = free_port();
   const pid_t callers = ::fork();
   if (callers == 0) {
