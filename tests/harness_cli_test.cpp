@@ -1022,6 +1022,27 @@ TEST(Preset, IsThatOfADevicesWholeName) {
   }
 }
 
+TEST_F(HarnessCli, APresetMayBeOfAnotherLadder) {
+  EXPECT_EQ(stepladder::ladder_file(""), "");
+  EXPECT_EQ(stepladder::ladder_file("raschka"), "");
+  EXPECT_THROW(stepladder::ladder_file("raschka-pytorh"), stepladder::InputError);
+  write_script(folder_ / "python",
+               "[ \"$3\" != --version ] || exec echo 1\n"
+               "for event in '\"start\",\"config\":{\"B\":4,\"T\":8}' "
+               "'\"step\",\"step\":0,\"step_ms\":0.125,\"loss\":11' "
+               "'\"step\",\"step\":1,\"step_ms\":0.125,\"loss\":11' '\"end\"'; do\n"
+               "  echo \"{\\\"event\\\":$event}\" >&$STEPLADDER_EVENTS\ndone\n");
+  const Outcome outcome = stepladder(
+      "run --preset raschka-pytorch --python ./python --rungs 00,09 --backend cpu --batch 4 --seq 8 "
+      "--steps 2 --warmup 1 --rounds 1 --data data.bin --out raschka.jsonl");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json file = stepladder::exported(folder_ / "raschka.jsonl");
+  EXPECT_EQ(file["plan"]["ladder"]["name"], "raschka-pytorch");
+  EXPECT_EQ(file["plan"]["model"], "raschka-pytorch") << "which is no model of ours";
+  ASSERT_EQ(file["variants"].size(), 2u);
+  EXPECT_EQ(file["variants"][1]["variant"], "09_vocab50304");
+}
+
 TEST_F(HarnessCli, ARunThatEndsBeforeItsStartInOneRoundFailsItsRow) {
   FakeRung fake = rung("01_causal_mask");
   fake.before_start = cat("[ -e ", folder_ / "once", " ] && kill -HUP $$; touch ", folder_ / "once");

@@ -349,6 +349,20 @@ class WithoutPytorch(Ladder):
             self.assertEqual((code, errors.count("\n")), (2, 1), errors)
             self.assertIn(word, errors)
 
+    def test_raschkas_ladder_names_his_steps_and_options(self):
+        import raschka_ladder
+        rungs = json.loads((PEERS / "raschka.json").read_text(encoding="utf-8"))["rungs"]
+        self.assertEqual([rung["name"][:2] for rung in rungs], [f"{step:02}" for step in [*range(10), 11]])
+        for rung, before in zip(rungs, [{"name": None}, *rungs]):
+            self.assertEqual(rung["parent"], before["name"])
+            program, script, *words = rung["command"]
+            self.assertEqual((program, script), ("{python}", "raschka_ladder.py"))
+            workload = {"batch": 8, "seq": 1024, "steps": 3, "seed": 1, "data": "x", "backend": "cpu", "device": 0}
+            settings = raschka_ladder.parse([word.format(**workload) for word in words])
+            self.assertEqual((settings.rung, settings.lr, settings.grad_clip), (rung["name"], 5e-4, 0))
+            for file in rung["sources"]:
+                self.assertTrue((PEERS / file).is_file(), file)
+
     def test_the_ladder_of_its_options_names_its_rungs_and_options(self):
         from pytorch_ladder import LADDER, parse
         for rung in json.loads((PEERS / "pytorch_options.json").read_text(encoding="utf-8"))["rungs"]:
@@ -424,6 +438,16 @@ class WithPytorch(Ladder):
             self.assertEqual((code, errors), (0, ""))
             self.assertIs(start["config"]["shape_padding"], pads, (rung, asked))
 
+    def test_parameters_can_be_in_bf16_too(self):
+        curves = {}
+        for kept in ("fp32", "half"):
+            code, errors, (start, *steps, _) = self.run_rung("09_flash_attention", "--parameters", kept)
+            self.assertEqual((code, errors, start["config"]["parameters"]), (0, "", kept))
+            curves[kept] = [step["loss"] for step in steps]
+        self.assertNotEqual(curves["half"], curves["fp32"])
+        self.assertAlmostEqual(curves["half"][-1], curves["fp32"][-1], delta=0.05)
+        self.refused(self.run_rung("03_fused_adamw", "--parameters", "half"), 5, "unsupported", "05_mixed_precision")
+
     def test_the_backend_of_attention_is_recorded(self):
         for asked in ("auto", "flash"):
             code, errors, (start, *_) = self.run_rung("09_flash_attention", "--attention", asked)
@@ -467,6 +491,81 @@ class WithPytorch(Ladder):
                 self.assertEqual((start["rank"], start["config"]["world_size"]), (rank, 2))
                 for step, expected in zip(steps, alone, strict=True):
                     self.assertAlmostEqual(step["loss"], expected["loss"], delta=1e-2 * expected["loss"])
+        with ThreadPoolExecutor(2) as pool:
+            ranks = list(pool.map(lambda rank: self.run_step("11_ddp", RANK=str(rank), LOCAL_RANK=str(rank), **meeting),
+                                  range(2)))
+        self.assertEqual([(code, events[-1]["event"]) for code, _, events in ranks], [(0, "end")] * 2)
+        self.assertEqual(*([step["loss"] for step in events[1:-1]] for _, _, events in ranks))
+
+    def run_step(self, rung: str, *more: str, **environment: str):
+        return self.start(PEERS / "raschka_ladder.py", rung, "--model", "gpt2-tiny", "--data", "data.bin",
+                          "--batch", "2", "--seq", "32", "--steps", "3", "--backend", "cpu", *more,
+                          TORCHDYNAMO_DISABLE="1", **environment)
+
+    def test_raschkas_steps_train(self):
+        for rung, told in (("00_orig", ("f32", "fp32", 50257, "")), ("05_bf16", ("bf16", "half", 50257, "")),
+                           ("09_vocab50304", ("bf16", "half", 50304, "default"))):
+            code, errors, (start, *steps, end) = self.run_step(rung)
+            self.assertEqual((code, errors, end["event"], len(steps)), (0, "", "end", 3))
+            self.assertEqual(start["variant"], f"raschka-pytorch/{rung}")
+            self.assertEqual(tuple(start["config"][key] for key in ("dtype", "math", "V", "compile_mode")), told)
+            self.assertEqual({step["lr"] for step in steps}, {5e-4})
+            self.assertFalse(any("grad_norm" in step for step in steps), "he doesn't clip")
+            self.assertLess(abs(steps[0]["loss"] - 11), 0.5)
+        self.refused(self.run_step("10_batch_size"), 5, "unsupported", "10_batch_size")
+
+    def test_raschkas_steps_are_one_model(self):
+        """His 163,009,536 parameters; and without dropout what is computed in another way is the same."""
+        import torch
+        from pytorch_gpt2 import Config
+        from pytorch_ladder import MODELS
+        from raschka_gpt2 import LayerNorm, Steps, gelu
+        x = torch.linspace(-4, 4, 64).view(4, 16)
+        torch.testing.assert_close(gelu(x), torch.nn.functional.gelu(x, approximate="tanh"))
+        torch.testing.assert_close(LayerNorm(16)(0.01 * x), torch.nn.LayerNorm(16)(0.01 * x))
+        ways = [Steps(dropout=0, **on) for on in
+                ({"stored_mask": True}, {}, {"native": True}, {"native": True, "flash": True})]
+        with torch.device("meta"):
+            sizes = [sum(p.numel() for p in steps.model(Config(8, 1024, V=50257, **MODELS["gpt2"])).parameters())
+                     for steps in ways]
+        self.assertEqual(set(sizes), {163_009_536})
+        config = Config(2, 24, V=61, **MODELS["gpt2-tiny"])
+        torch.manual_seed(5)
+        tokens = torch.randint(61, (3, 2, 24))
+        weights, losses = ways[0].model(config).state_dict(), []
+        for steps in ways:
+            model = steps.model(config)
+            if steps.flash:
+                for i in range(config.L):
+                    parts = [weights.pop(f"h.{i}.attn.qkv.{j}.weight") for j in range(3)]
+                    weights[f"h.{i}.attn.qkv.0.weight"] = torch.cat(parts)
+            model.load_state_dict(weights)
+            losses.append(model(tokens[0], tokens[1]).item())
+        for loss in losses:
+            self.assertAlmostEqual(loss, losses[0], delta=1e-5)
+        dropped = Steps().model(config)
+        self.assertNotEqual(dropped(tokens[0], tokens[1]).item(), dropped(tokens[0], tokens[1]).item())
+
+    def test_raschkas_bf16_has_no_masters_and_evaluation_no_dropout(self):
+        import torch
+        from pytorch_gpt2 import Batches, Config, Trainer
+        from pytorch_ladder import MODELS
+        from raschka_gpt2 import Steps
+        config = Config(2, 24, V=50257, **MODELS["gpt2-tiny"])
+        hyper = SimpleNamespace(accumulate=1, weight_decay=0.1, beta1=0.9, beta2=0.999, eps=1e-8, grad_clip=0.0)
+        steps = Steps(half=torch.bfloat16, pure=True, native=True, flash=True, fused_adamw=True)
+        trainer = Trainer(config, steps, hyper, 0, torch.device("cpu"))
+        windows = Windows([open_shard(self.folder / "data.bin")], config.B * config.T)
+
+        def validation() -> float:
+            return trainer.evaluate(Batches(windows, config, trainer.device, pinned=False), 2)
+
+        loss, norm = trainer.step(Batches(windows, config, trainer.device, pinned=False), 5e-4)
+        self.assertIsNone(norm)
+        state = trainer.optimizer.state[trainer.parameters[0]]
+        self.assertEqual({p.dtype for p in trainer.parameters} | {state["exp_avg"].dtype}, {torch.bfloat16})
+        self.assertEqual(validation(), validation())
+        self.assertTrue(trainer.model.training)
 
     def test_it_learns_what_the_rungs_learn(self):
         """The first steps from the checkpoint and with the numbers that the rungs are tested against."""

@@ -1,6 +1,7 @@
 #include "bench/cli/commands.h"
 #include "bench/cli/measure.h"
 #include "bench/plan/ladder_file.h"
+#include "bench/plan/presets.h"
 
 namespace stepladder {
 namespace {
@@ -35,9 +36,10 @@ int run(RunOptions& options) {
   Plan plan;
   plan.scaling = options.scaling;
   plan.independent_ranks = options.independent_ranks;
-  plan.ladder = ladder_at(options.measure.ladder);
-  plan.programs = programs(plan.ladder, options.measure.rungs, options.peers, options.measure.python);
-  return measure(options.measure, std::move(plan));
+  const MeasureOptions& asked = options.measure;
+  plan.ladder = ladder_at(asked.ladder.empty() ? ladder_file(asked.preset) : asked.ladder);
+  plan.programs = programs(plan.ladder, asked.rungs, options.peers, asked.python);
+  return measure(asked, std::move(plan));
 }
 
 }  // namespace

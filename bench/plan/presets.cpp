@@ -1,5 +1,6 @@
 #include "bench/plan/presets.h"
 
+#include "bench/base/place.h"
 #include "bench/base/text.h"
 #include "model/error.h"
 #include "model/nearest.h"
@@ -13,8 +14,10 @@ const std::vector<Preset>& presets() {
       {"gunton-a100", "gpt2", {16}, 1024, 40, 10, 3},    // as measured on an A100 by Gunton
       {"gunton-t4", "gpt2", {4}, 1024, 25, 5, 3},        // as measured on a T4 by Gunton
       {"raschka", "gpt2", {8}, 1024, 40, 10, 3},         // as measured by Raschka
-      {"llmc", "gpt2", {32}, 1024, 40, 10, 3},           // as measured by llm.c
-      {"h200", "gpt2", {16, 64}, 1024, 25, 5, 3},        // a small and a large batch on an H200
+      {"raschka-pytorch", "gpt2", {8, 32}, 1024, 40, 10, 3, 16384, "raschka.json"},  // his model and steps
+      {"pytorch-options", "gpt2", {16}, 1024, 80, 10, 3, 16384, "pytorch_options.json"},  // PyTorch's choices
+      {"llmc", "gpt2", {32}, 1024, 40, 10, 3},     // as measured by llm.c
+      {"h200", "gpt2", {16, 64}, 1024, 25, 5, 3},  // a small and a large batch on an H200
   };
   return all;
 }
@@ -27,6 +30,11 @@ const Preset& find_preset(const std::string& name) {
   }
   throw InputError(
       cat("unknown preset '", name, "'", suggestion(name, names, cat("there are ", join(names, ", ")))));
+}
+
+std::string ladder_file(const std::string& preset) {
+  const std::string file = preset.empty() ? "" : find_preset(preset).ladder;
+  return file.empty() ? "" : cat(shared_dir(), "/scripts/peers/", file);
 }
 
 const Preset& preset_for(const std::string& name, const DeviceInfo& device) {

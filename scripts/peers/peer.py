@@ -53,6 +53,11 @@ class Parser(argparse.ArgumentParser):
         for name, kind, default, what in options:
             self.add_argument(f"--{name}", type=kind, default=default, help=what, metavar=name.split("-")[-1].upper())
 
+    def add_choices(self, *options):
+        """Of each a name, what it may be, the default first, and what it is."""
+        for name, choices, what in options:
+            self.add_argument(f"--{name}", choices=choices, default=choices[0], help=what)
+
     def add_shared(self):
         """Options of a rung's executable that every peer has a use for."""
         self.add_options(

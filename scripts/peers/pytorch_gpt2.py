@@ -40,9 +40,24 @@ class Features:
     compile: str = ""  # mode of torch.compile
     flash: bool = False  # scaled_dot_product_attention
     attention: str = "auto"  # its backend
+    pure: bool = False  # parameters, gradients and AdamW's state in `half` too: no fp32 masters, no autocast
+    dropout: float = 0.0  # of embeddings, attention and residuals
     padded: bool = False  # vocabulary rounded up to a multiple of 128, as in nanoGPT: padding is not masked
     shape_padding: bool = False  # inductor may pad the operands of products
     zero: bool = False  # optimizer state sharded over ranks
+
+    def model(self, config: Config) -> nn.Module:
+        return GPT2(config, self.flash)
+
+    def groups(self, parameters: list[nn.Parameter], weight_decay: float) -> list[dict]:
+        """AdamW's: weight decay for matrices alone."""
+        return [{"params": [p for p in parameters if p.dim() == 2], "weight_decay": weight_decay},
+                {"params": [p for p in parameters if p.dim() != 2], "weight_decay": 0.0}]
+
+    @property
+    def adamw(self) -> dict[str, bool]:
+        """Which implementation of AdamW: fused, or a loop over tensors."""
+        return {"fused": True} if self.fused_adamw else {"foreach": False, "fused": False}
 
 
 # ---- model -----------------------------------------------------------------------------------------------------------
@@ -165,7 +180,7 @@ class Batches:
 
 
 class Trainer:
-    """AdamW with a clipped gradient. `hyper` has accumulate, weight_decay, beta1, beta2, eps and grad_clip."""
+    """AdamW with a clipped gradient. `hyper` has accumulate, weight_decay, beta1, beta2, eps and grad_clip (0: none)."""
 
     def __init__(self, config: Config, features: Features, hyper, seed: int, device: torch.device):
         self.features, self.hyper, self.device = features, hyper, device
@@ -176,7 +191,9 @@ class Trainer:
 
         torch.manual_seed(seed)
         with device:
-            self.model = GPT2(config, features.flash)
+            self.model = features.model(config)
+        if features.pure:
+            self.model.to(features.half)
         self.world_size = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
         if self.world_size > 1:  # before compiling, which then splits the graph at its buckets
             self.model = DistributedDataParallel(self.model, gradient_as_bucket_view=True,
@@ -189,16 +206,12 @@ class Trainer:
                                          dynamic=False)
 
         self.parameters = list(self.model.parameters())
-        matrices = [p for p in self.parameters if p.dim() == 2]
-        vectors = [p for p in self.parameters if p.dim() != 2]
-        fused = {"fused": True} if features.fused_adamw else {"foreach": False, "fused": False}
         optimizer: Callable = torch.optim.AdamW
         if features.zero and self.world_size > 1:
             from torch.distributed.optim import ZeroRedundancyOptimizer
             optimizer = partial(ZeroRedundancyOptimizer, optimizer_class=torch.optim.AdamW)
-        self.optimizer = optimizer([{"params": matrices, "weight_decay": hyper.weight_decay},
-                                    {"params": vectors, "weight_decay": 0.0}], lr=0.0,
-                                   betas=(hyper.beta1, hyper.beta2), eps=hyper.eps, **fused)
+        self.optimizer = optimizer(features.groups(self.parameters, hyper.weight_decay), lr=0.0,
+                                   betas=(hyper.beta1, hyper.beta2), eps=hyper.eps, **features.adamw)
         self.scaler = torch.amp.GradScaler(device.type, enabled=features.half == torch.float16)
         # Under CUDA graphs a gradient lies where the next micro-batch's goes: then sums need memory of their own.
         self.own_gradients = hyper.accumulate > 1 and features.compile in ("reduce-overhead", "max-autotune")
@@ -206,8 +219,9 @@ class Trainer:
             for p in self.parameters:
                 p.grad = torch.zeros_like(p)
 
-    def step(self, batches: Batches, lr: float) -> tuple[torch.Tensor, torch.Tensor]:
-        """One optimizer step. Returns the mean loss and the gradient's norm before clipping, still on the device."""
+    def step(self, batches: Batches, lr: float) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """One optimizer step. Returns the mean loss and the gradient's norm before clipping, both still on the device; no
+        norm where nothing is clipped."""
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         total = torch.zeros((), device=self.device)
@@ -224,7 +238,8 @@ class Trainer:
             total /= self.world_size
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.parameters, self.hyper.grad_clip,
-                                        foreach=None if self.features.fused_adamw else False)
+                                        foreach=None if self.features.fused_adamw else False) \
+            if self.hyper.grad_clip else None
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=not self.own_gradients)
@@ -232,11 +247,17 @@ class Trainer:
 
     def loss(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         half = self.features.half
-        with torch.autocast(self.device.type, dtype=half) if half else contextlib.nullcontext():
+        autocast = half and not self.features.pure
+        with torch.autocast(self.device.type, dtype=half) if autocast else contextlib.nullcontext():
             torch.compiler.cudagraph_mark_step_begin()
             return self.forward(tokens, targets)
 
     @torch.no_grad()
     def evaluate(self, batches: Batches, count: int) -> float:
-        """Mean loss over `count` batches."""
-        return sum(self.loss(*batches.next()).item() for _ in range(count)) / count
+        """Mean loss over `count` batches, without dropout."""
+        if self.features.dropout:  # else left alone: another mode may be compiled again
+            self.model.eval()
+        mean = sum(self.loss(*batches.next()).item() for _ in range(count)) / count
+        if self.features.dropout:
+            self.model.train()
+        return mean

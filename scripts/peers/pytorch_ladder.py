@@ -21,10 +21,15 @@ from token_files import VOCABULARY, Windows, open_data
 
 HERE = Path(__file__).resolve().parent
 
-LADDER = {rung["name"]: rung["changes"]
-          for rung in json.loads((HERE / "pytorch.json").read_text(encoding="utf-8"))["rungs"]}
-ATTENTION = ("auto", "flash", "cudnn", "native")
-COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+def rungs_of(file: str) -> dict[str, str]:
+    """What each rung of a ladder file here changes, by name."""
+    return {rung["name"]: rung["changes"] for rung in json.loads((HERE / file).read_text(encoding="utf-8"))["rungs"]}
+
+
+LADDER = rungs_of("pytorch.json")
+ATTENTION = ("auto", "flash", "cudnn", "native", "math", "mem_efficient")
+COMPILE_MODES = ("reduce-overhead", "default", "max-autotune", "max-autotune-no-cudagraphs")
 # Radford et al. 2019, table 2; mini and tiny are ours.
 MODELS = {
     "gpt2": {"L": 12, "NH": 12, "C": 768, "max_T": 1024},
@@ -46,21 +51,21 @@ def torch_version() -> str:
         return ""
 
 
-def source_hash() -> str:
+def source_hash(*more: Path) -> str:
     return peer.source_hash(*(HERE / name for name in ("pytorch_ladder.py", "pytorch_gpt2.py", "token_files.py")),
-                            *peer.SHARED, torch_version())
+                            *more, *peer.SHARED, torch_version())
 
 
 # ---- settings --------------------------------------------------------------------------------------------------------
 
 
-def parse(arguments: list[str]):
+def parser_of(name: str, about: str, rungs: dict[str, str], source: str) -> peer.Parser:
     """The options of a rung's executable that PyTorch has a use for, by the same names and with the same defaults."""
-    rungs = "\n".join(f"  {name:20} {what}" for name, what in LADDER.items())
-    parser = peer.Parser(prog="pytorch_ladder.py", description=__doc__, epilog=f"rungs:\n{rungs}")
-    parser.add_argument("rung", help="such as 05_mixed_precision")
+    known = "\n".join(f"  {rung:20} {what}" for rung, what in rungs.items())
+    parser = peer.Parser(prog=f"{name}.py", description=about, epilog=f"rungs:\n{known}")
+    parser.add_argument("rung", help=f"such as {list(rungs)[-1]}")
     parser.add_argument("--version", action="version", help="print the versions and exit",
-                        version=f"pytorch_ladder, PyTorch {torch_version() or 'missing'} source {source_hash()}")
+                        version=f"{name}, PyTorch {torch_version() or 'missing'} source {source}")
 
     parser.add_shared()
     parser.add_options(
@@ -71,22 +76,30 @@ def parse(arguments: list[str]):
         ("beta1", number(float, 0, 0.999999), 0.9, "AdamW's first moment"),
         ("beta2", number(float, 0, 0.999999), 0.95, "AdamW's second moment"),
         ("eps", number(float, 0, 1), 1e-8, "AdamW's epsilon"),
-        ("grad-clip", number(float, 1e-9, 1e9), 1.0, "global gradient norm at most"),
+        ("grad-clip", number(float, 0, 1e9), 1.0, "global gradient norm at most; 0: it isn't clipped"),
         ("seed", number(int, 0, 2**64 - 1), 1337, "of initialisation and --shuffle"),
         ("world-size", number(int, 1, 1024), None, "ranks, that torchrun has started; default: WORLD_SIZE, or 1"))
-    for name, choices, what in (
-            ("model", tuple(MODELS), "GPT-2 of this size"),
-            ("backend", ("auto", "cpu", "cuda"), "auto takes cuda where there is a device"),
-            ("dtype", ("auto", "bf16", "fp16"), "of mixed precision; auto: bf16 where the device has it"),
-            ("compile-mode", COMPILE_MODES, "torch.compile's, from 13_cuda_graphs on; default: reduce-overhead"),
-            ("shape-padding", ("auto", "on", "off"), "inductor's; auto: on from 10_padded_vocab on"),
-            ("attention", ATTENTION, "backend of scaled_dot_product_attention; auto: PyTorch's choice; native: flash")):
-        default = "reduce-overhead" if name == "compile-mode" else choices[0]
-        parser.add_argument(f"--{name}", choices=choices, default=default, help=what)
+    parser.add_choices(
+        ("model", tuple(MODELS), "GPT-2 of this size"),
+        ("backend", ("auto", "cpu", "cuda"), "auto takes cuda where there is a device"),
+        ("attention", ATTENTION, "backend of scaled_dot_product_attention; auto: PyTorch's choice; native: flash"))
     parser.add_argument("--shuffle", action="store_true",
                         help="train on the files and the batches in them in random order, by --seed")
-    settings = parser.parse_args(arguments)
+    return parser
 
+
+def parse(arguments: list[str]):
+    parser = parser_of("pytorch_ladder", __doc__, LADDER, source_hash())
+    parser.add_choices(
+        ("dtype", ("auto", "bf16", "fp16"), "of mixed precision; auto: bf16 where the device has it"),
+        ("compile-mode", COMPILE_MODES, "torch.compile's, from 13_cuda_graphs on"),
+        ("shape-padding", ("auto", "on", "off"), "inductor's; auto: on from 10_padded_vocab on"),
+        ("parameters", ("fp32", "half"), "from 05_mixed_precision on; half: they, gradients and AdamW's state in bf16"))
+    return checked(parser.parse_args(arguments))
+
+
+def checked(settings):
+    """The options with what they leave out."""
     if settings.attention == "native":  # as a rung calls kernels of its own
         settings.attention = "flash"
     shape = MODELS[settings.model]
@@ -139,15 +152,20 @@ def choose_device(settings, torch):
     return torch.device("cuda", index)
 
 
+def missing(device) -> str:
+    """What the device lacks of TF32 and bf16; "" where it has both."""
+    import torch
+    if device.type != "cuda":
+        return ""
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"needs sm_80, this is sm_{10 * major + minor}" if major < 8 else ""
+
+
 def features_of(settings, device):
     """What the rung switches on here. Raises UnsupportedError for what the device lacks."""
     import torch
     from pytorch_gpt2 import Features
-    capability = 1000
-    if device.type == "cuda":
-        major, minor = torch.cuda.get_device_capability(device)
-        capability = 10 * major + minor
-    lacks = f"needs sm_80, this is sm_{capability}" if capability < 80 else ""
+    lacks = missing(device)
 
     def climbed(rung: str) -> bool:
         return settings.rung >= rung
@@ -158,22 +176,31 @@ def features_of(settings, device):
         half = {"bf16": torch.bfloat16, "fp16": torch.float16}[name]
     if lacks and (half == torch.bfloat16 or settings.rung == "02_tf32"):
         raise UnsupportedError(lacks)
+    pure = settings.parameters == "half"
+    if pure and half != torch.bfloat16:
+        raise UnsupportedError("--parameters half is of bf16, and of 05_mixed_precision and the rungs above it")
     several = climbed("15_multi_gpu")  # whose reductions are outside of CUDA graphs
     mode = (settings.compile_mode if climbed("13_cuda_graphs") and not several else
             "default" if climbed("08_fused_elementwise") else "")
     padded = climbed("10_padded_vocab")
     return Features(tf32=climbed("02_tf32"), fused_adamw=climbed("03_fused_adamw"), pinned=climbed("04_pinned_loader"),
                     half=half, compile=mode, flash=climbed("09_flash_attention"), attention=settings.attention,
-                    padded=padded, shape_padding={"auto": padded, "on": True, "off": False}[settings.shape_padding],
+                    pure=pure, padded=padded, shape_padding={"auto": padded, "on": True, "off": False}[settings.shape_padding],
                     zero=climbed("16_zero1"))
 
 
 class Run:
     """One run, from its settings to its last line."""
 
+    name, rungs, several = "pytorch", LADDER, "15_multi_gpu"  # the ladder, and its first rung for several devices
+    files: tuple[Path, ...] = ()  # that it is made of beside source_hash()'s
+    features_of = staticmethod(features_of)
+    recorded = ("data", "val_data", "shuffle", "vocab", "steps", "accumulate", "lr", "min_lr", "warmup_lr_steps",
+                "decay_steps", "weight_decay", "beta1", "beta2", "eps", "grad_clip", "seed", "attention", "parameters")
+
     def __init__(self, settings, events: stepladder.Events):
-        if settings.rung not in LADDER:
-            raise UnsupportedError(f"PyTorch has no counterpart of {settings.rung}")
+        if settings.rung not in self.rungs:
+            raise UnsupportedError(f"{self.name}'s ladder has no counterpart of {settings.rung}")
         try:
             import torch
             import numpy  # noqa: F401  (PyTorch can be there without)
@@ -183,10 +210,10 @@ class Run:
         self.torch, self.settings, self.events = torch, settings, events
         self.device = choose_device(settings, torch)
         if settings.world_size > 1:
-            if settings.rung < "15_multi_gpu":
+            if settings.rung < self.several:
                 raise InputError(f"{settings.rung} runs on one device: start it without torchrun")
             torch.distributed.init_process_group("nccl" if self.device.type == "cuda" else "gloo")
-        self.features = features_of(settings, self.device)
+        self.features = self.features_of(settings, self.device)
         vocabulary = 128 * math.ceil(VOCABULARY / 128) if self.features.padded else VOCABULARY
         self.config = Config(B=settings.batch or USUAL_BATCH, T=settings.seq, V=vocabulary, **MODELS[settings.model])
         self.train_shards, self.val_shards = open_data(settings)
@@ -259,8 +286,6 @@ class Run:
             device |= {"name": properties.name, "uuid": f"GPU-{properties.uuid}", "runtime": torch.version.cuda,
                        "compute_capability": 10 * properties.major + properties.minor,
                        "total_memory": properties.total_memory}
-        recorded = ("data", "val_data", "shuffle", "vocab", "steps", "accumulate", "lr", "min_lr", "warmup_lr_steps",
-                    "decay_steps", "weight_decay", "beta1", "beta2", "eps", "grad_clip", "seed", "attention")
         told = {"model": settings.model} | vars(config) | {
             "world_size": settings.world_size,
             "dtype": {None: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}[half],
@@ -268,12 +293,12 @@ class Run:
             "torch": torch.__version__,
             "compile_mode": self.features.compile,
             "shape_padding": self.features.shape_padding,
-        } | {name: getattr(settings, name) for name in recorded} | self.attention_backend()
+        } | {name: getattr(settings, name) for name in self.recorded} | self.attention_backend()
         return stepladder.Run(
             self.events, config.B, config.T, told, steps=settings.steps, eval_every=settings.eval_every,
             until_loss=settings.until_loss if settings.eval_every else None, exit=False,
             memory=self.memory_of_cpu if self.device.type == "cpu" else None, backend=self.device.type, device=device,
-            variant=f"pytorch/{settings.rung}", source_hash=source_hash(), memory_by_name={})
+            variant=f"{self.name}/{settings.rung}", source_hash=source_hash(*self.files), memory_by_name={})
 
     def step(self, run: stepladder.Run, trainer, batches, step: int) -> None:
         """The clock runs from before the batch is fetched until the device is done."""
@@ -284,14 +309,15 @@ class Run:
             measured.stop()  # as of a rung, reading them is no part of the step
             measured.loss, measured.grad_norm = loss, norm
         tokens = self.config.B * self.config.T * settings.accumulate * settings.world_size
-        print(f"step {step + 1:{len(str(settings.steps))}}/{settings.steps} | loss {loss.item():.4f} | "
-              f"norm {norm.item():.4f} | lr {measured.lr:.2e} | {measured.ms:.2f} ms | "
+        clipped = "" if norm is None else f"norm {norm.item():.4f} | "
+        print(f"step {step + 1:{len(str(settings.steps))}}/{settings.steps} | loss {loss.item():.4f} | {clipped}"
+              f"lr {measured.lr:.2e} | {measured.ms:.2f} ms | "
               f"{tokens / measured.ms * 1e3:,.0f} tok/s", flush=True)
 
     def train(self) -> int:
         """Returns the exit code."""
         settings = self.settings
-        if settings.rung >= "14_large_batch" and not settings.batch:
+        if self.rungs is LADDER and settings.rung >= "14_large_batch" and not settings.batch:
             self.search_batch()
         trainer, batches = self.build()
         val_windows = self.windows(self.val_shards) if settings.eval_every else None
@@ -325,12 +351,12 @@ class Run:
         signal.signal(caught, signal.SIG_DFL)  # a second one ends it
 
 
-def run(announce) -> int:
+def run(announce, parse=parse, kind: type[Run] = Run) -> int:
     settings = parse(sys.argv[1:])
     events = peer.open_events(settings.events)
     announce(events)
     try:
-        return Run(settings, events).train()
+        return kind(settings, events).train()
     except MemoryError:
         raise OutOfMemoryError("out of host memory: use a smaller --batch, --seq or --model") from None
     except RuntimeError as error:
@@ -339,8 +365,12 @@ def run(announce) -> int:
         raise OutOfMemoryError(str(error)) from None
 
 
-if __name__ == "__main__":
-    code = peer.main("pytorch_ladder.py", run)
+def leave(code: int) -> None:
+    """Ends the process at once: for the end of torch.compile's workers Python would wait seconds."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os._exit(code)  # for the end of torch.compile's workers Python would wait seconds
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    leave(peer.main("pytorch_ladder.py", run))
