@@ -579,7 +579,7 @@ _MARKDOWN.filters["cell"] = lambda text: markdown_text(text) or "-"
 
 def published_sources(results: list[Results], profiles: list[Profile]) -> list[published.Source]:
     """None beside trainers of one's own alone, which they say nothing of."""
-    return [] if results and all(one.of_others for one in results) else published.reproduce(results, profiles)
+    return published.reproduce(results, profiles) if published.told_by(results) else []
 
 
 def published_markdown(results: list[Results], profiles: list[Profile]) -> str:

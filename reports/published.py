@@ -5,8 +5,11 @@ others than the published ones, the reason as `apart`; then `tables`, in the
 source's order, and `not_applicable`, what our results can't stand beside, with `why`. What a table says of device, B,
 T, metric, unit, devices and kind holds for its rows unless a row says otherwise. A row's `ours` is what of ours stands
 beside it, according to the table's `quantity`: a rung or peer; a pair of them to form a ratio from; files to count the
-lines of; phases or kernel types of our profile; or null. `reference` names the row that ratios are against, by default
-the first; `ratios` is false where there is none to form.
+lines of; phases, kernel types or ops of our profile; or null. What is published of PyTorch has a peer as `ours`, and
+further counterparts, such as our rungs, in a list `beside`: a column each. Gains are judged by the first column of
+which anything is measured. `reference` names the row that ratios are against, by default the first; `ratios` is false
+where there is none to form; `cumulative` rows are judged against the row above too. `model` is ours where that isn't
+gpt2, and `with` the row of a profile whose type a row shares.
 """
 
 import json
@@ -25,6 +28,9 @@ ORDER = ["gunton-2024-07", "karpathy-video-chapters", "raschka-llm-training-spee
 # A gain that differs by no more is the published one.
 SAME = 0.15
 
+# Ladders of scripts/peers that published rows stand beside, with the model that each trains where that isn't ours.
+PEERS = {"pytorch-options": "", "raschka-pytorch": "raschka-pytorch"}
+
 FOLDER = Path(__file__).parent / "published"
 ROOT = FOLDER.parent.parent
 
@@ -37,12 +43,22 @@ def _scaled(name: str, factor: float) -> Callable[[Row], float | None]:
     return lambda row: None if getattr(row, name) is None else getattr(row, name) * factor
 
 
+def _first_step_ms(row: Row) -> float | None:
+    """The longest of its rounds: with an empty cache of the compiler, if one had that."""
+    return max((steps["step_ms"][0] for steps in row.rounds if steps and steps["step_ms"]), default=row.first_step_ms)
+
+
+def _first_step_s(row: Row) -> float | None:
+    ms = _first_step_ms(row)
+    return ms and ms / 1e3
+
+
 # Of a row: its value in the table's unit, and whether more is better.
 OF_ROW: dict[str, tuple[Callable[[Row], float | None], bool]] = {
     "step_ms": (lambda row: row.median_ms, False),
     "tokens_per_second": (lambda row: row.tokens_per_second, True),
-    "first_step_ms": (lambda row: row.first_step_ms, False),
-    "first_step_s": (_scaled("first_step_ms", 1e-3), False),
+    "first_step_ms": (_first_step_ms, False),
+    "first_step_s": (_first_step_s, False),
     "mfu_percent": (_scaled("mfu_nanogpt", 100), True),
     "live_gib": (_memory("live"), False),
     "reserved_gib": (_memory("reserved"), False),
@@ -57,11 +73,24 @@ OF_PAIR: dict[str, Callable[[float], float]] = {
 }
 
 
-# Of a profile: ms by phase or kernel type. Milliseconds of another device don't compare, shares of the step do.
+# Of a profile: ms by phase, kernel type or op. Milliseconds of another device don't compare, shares of the step do.
 OF_PROFILE: dict[str, Callable[[Profile], dict[str, float]]] = {
     "phases": lambda profile: profile.phases,
     "kernel_types": lambda profile: {name: ms for name, (ms, _) in profile.kernel_types.items()},
+    "op_tflops": lambda profile: {op.name: op.ms for op in profile.ops if op.tflops},
 }
+
+
+@dataclass
+class Ours:
+    """What of ours stands beside a row. Texts, "" where there is nothing."""
+
+    name: str = ""
+    value: str = ""
+    ratio: str = ""  # to the reference
+    step: str = ""  # to the row above
+    same_device: str = ""  # our value over the published one
+    note: str = ""  # where it is from, if not from where the others of its column are
 
 
 @dataclass
@@ -71,12 +100,35 @@ class Line:
     variant: str
     values: list[str]
     ratio: str = ""
-    beside: str = ""  # what of ours
-    ours: str = ""
-    ours_ratio: str = ""
+    step: str = ""
+    columns: list[Ours] = field(default_factory=lambda: [Ours()])  # by the first, it is judged
     agreement: float | None = None  # our ratio over the published one
-    same_device: str = ""  # our value over the published one
+    step_agreement: float | None = None
     note: str = ""
+
+    @property
+    def beside(self) -> str:
+        return self.columns[0].name
+
+    @property
+    def ours(self) -> str:
+        return self.columns[0].value
+
+    @property
+    def ours_ratio(self) -> str:
+        return self.columns[0].ratio
+
+    @property
+    def ours_step(self) -> str:
+        return self.columns[0].step
+
+    @property
+    def same_device(self) -> str:
+        return self.columns[0].same_device
+
+    @property
+    def notes(self) -> str:
+        return "; ".join(filter(None, (self.note, *(ours.note for ours in self.columns))))
 
 
 @dataclass
@@ -89,9 +141,16 @@ class Table:
     ours_setting: str = ""
     missing: str = ""  # why nothing of ours is beside it
     why: str = ""  # why nothing of ours can be
+    speed: bool = True  # or memory
 
     def has(self, column: str) -> bool:
         return any(getattr(line, column) for line in self.lines)
+
+    @property
+    def others(self) -> list[int]:
+        """Which columns of ours stand beside the one that is judged."""
+        return [i for i in range(1, max(len(line.columns) for line in self.lines))
+                if any(line.columns[i].value for line in self.lines)]
 
 
 @dataclass
@@ -108,13 +167,27 @@ class Source:
     def answer(self) -> str:
         """Which of the speed-ups of its first table that has ours beside them are ours too, which aren't, and why."""
         lines = next(([line for line in table.lines if line.agreement] for table in self.tables
-                      if any(line.agreement for line in table.lines)), [])
+                      if table.speed and any(line.agreement for line in table.lines)), [])
         same, other = ([f"{line.variant} ({line.ours_ratio}, published {line.ratio})" for line in lines
-                        if (abs(line.agreement - 1) <= SAME) == wanted] for wanted in (True, False))
+                        if agrees(line.agreement) == wanted] for wanted in (True, False))
+        steps = [f"{line.variant} ({line.ours_step}, published {line.step})" for line in lines
+                 if line.step_agreement and not agrees(line.step_agreement)]
         sentences = [f"Speed-ups within {100 * SAME:.0f} % of the published ones, over the first row: {', '.join(same)}."] if same else []
         if other:
-            sentences += [f"Others: {', '.join(other)}.", self.apart]
-        return " ".join(filter(None, sentences))
+            sentences.append(f"Others: {', '.join(other)}.")
+        if steps:
+            sentences.append(f"Others over the row above: {', '.join(steps)}.")
+        return " ".join(filter(None, [*sentences, self.apart if other or steps else ""]))
+
+
+def agrees(ratio: float) -> bool:
+    """Whether a gain that is `ratio` times the published one is the same."""
+    return abs(ratio - 1) <= SAME
+
+
+def told_by(results: Sequence[Results]) -> bool:
+    """Whether a published row may stand beside one of these: of trainers of one's own there is none."""
+    return not results or any(not one.of_others or one.ladder in PEERS for one in results)
 
 
 def load(folder: Path = FOLDER) -> list[dict]:
@@ -164,7 +237,8 @@ def figures(value: float) -> str:
 def _table(table: dict, results: list[Results], profiles: Sequence[Profile]) -> Table:
     columns = table.get("columns") or [table]
     shown = Table(table["title"], _setting(table), [f"published, {column['unit']}" for column in columns], [],
-                  table.get("notes", []), missing=table.get("ours_missing", ""), why=table.get("why", ""))
+                  table.get("notes", []), missing=table.get("ours_missing", ""), why=table.get("why", ""),
+                  speed=not table.get("quantity", "").endswith("_gib"))
     for row in table["rows"]:
         note = "; ".join(filter(None, (_unlike(row, table), row.get("note"))))
         values = [f"{value:,}" for value in row.get("values", [row.get("value")])]
@@ -182,66 +256,153 @@ def _table(table: dict, results: list[Results], profiles: Sequence[Profile]) -> 
     return shown
 
 
-def _beside(table: dict, quantity: str, results: list[Results], shown: Table) -> None:
-    """Fills in ratios, and ours from the workload that has the most of the rows, of those the one like it most."""
-    rows = table["rows"]
-    wanted = [name for row in rows if row["ours"]
-              for name in (row["ours"] if isinstance(row["ours"], list) else [row["ours"]])]
-    candidates = [(one, workload) for one in results for workload in one.workloads
-                  if workload.model == "gpt2" and workload.T == (table["T"] or workload.T)
-                  and workload.devices == table.get("devices", 1)]
+@dataclass
+class _Found:
+    """A row of ours, and where it was measured."""
 
-    def likeness(candidate: tuple[Results, Workload]) -> tuple:
-        _, workload = candidate
-        found = sum(1 for name in wanted if (row := workload.find(name)) and row.ok)
-        return (found, _same_device(table, workload.device), -abs(math.log2(workload.B / (table["B"] or workload.B))))
+    row: Row
+    results: Results
+    workload: Workload
 
-    one, workload = max(candidates, key=likeness, default=(None, None))
-    if workload is None or not likeness((one, workload))[0]:
-        shown.missing = "none of its rows was measured on gpt2" + (f" with T = {table['T']}" if table["T"] else "")
-        one = workload = None
-    else:
-        shown.ours_setting = f"{workload.device}, gpt2, B = {workload.B}, T = {workload.T}"
 
-    def find(name: str, like: dict) -> Row | None:
-        """In the workload, or on another batch, for a rung that chooses its own; on as many devices as was published."""
-        if one is None:
+class _Column:
+    """Counterparts of a table's rows, from the workload that has the most of them, of those the one like it most."""
+
+    def __init__(self, table: dict, names: list[str | list[str] | None], results: list[Results]):
+        self.table, self.names, self.all = table, names, results
+        wanted = [name for item in names if item for name in (item if isinstance(item, list) else [item])]
+
+        def likeness(candidate: tuple[Results, Workload]) -> tuple:
+            _, workload = candidate
+            found = sum(1 for name in wanted if _named(workload, name))
+            far = abs(math.log2(workload.B / (table["B"] or workload.B)))
+            return found, _same_device(table, workload.device), -far
+
+        candidates = [place for place in self._workloads() if place[1].devices == table.get("devices", 1)]
+        best = max(candidates, key=likeness, default=None)
+        self.main = best if best and likeness(best)[0] else None
+        self.found = [[self._find(name, row) for name in (item if isinstance(item, list) else [item])] if item else []
+                      for item, row in zip(names, table["rows"], strict=True)]
+
+    def _workloads(self) -> Iterator[tuple[Results, Workload]]:
+        for one in self.all:
+            for workload in one.workloads:
+                if workload.model == (PEERS.get(workload.ladder) or self.table.get("model", "gpt2")) \
+                        and workload.T == (self.table["T"] or workload.T):
+                    yield one, workload
+
+    @property
+    def setting(self) -> str:
+        workload = self.main[1]
+        return f"{workload.device}, {workload.model}, B = {workload.B}, T = {workload.T}"
+
+    def _find(self, name: str, row: dict) -> _Found | None:
+        """On the main workload; on one like it where the row says that its batch or devices are others; on any batch for
+        a rung that chooses its own."""
+        if not self.main:
             return None
-        devices = like.get("devices", workload.devices)
-        any_batch = sources.LADDER.get(name, {}).get("batch") == "largest"
-        rows = [other.find(name) for other in [workload, *one.workloads]
-                if (other.model, other.T, other.devices) == (workload.model, workload.T, devices)
-                and (any_batch or other.B == workload.B)]
-        return next((row for row in rows if row and row.ok), None)
+        main, workload = self.main
+        devices, batch = row.get("devices", workload.devices), row.get("B", workload.B)
+        any_batch = sources.LADDER.get(name.split("/")[-1], {}).get("batch") == "largest"
+        batches = {batch} if devices == workload.devices else {batch, workload.B}
+        places = [(one, other) for one, other in self._workloads()
+                  if (other.device, other.devices) == (workload.device, devices) and (any_batch or other.B in batches)]
+        places.sort(key=lambda place: (place[1].B != batch, place[1] is not workload, place[0] is not main))
+        return next((_Found(_named(other, name), one, other) for one, other in places if _named(other, name)), None)
 
+    @property
+    def missing(self) -> list[str]:
+        """What was not measured; the ladder, where nothing of it was."""
+        listed = [(item, found) if isinstance(item, list) else ([item], found)
+                  for item, found in zip(self.names, self.found) if item]
+        names = [name for item, found in listed for name, one in zip(item, found) if one is None]
+        return list(dict.fromkeys(name.split("/")[0] if self.main is None else name for name in names))
+
+    def ours(self, i: int) -> Ours:
+        """The cell of a row, without its value."""
+        item, found = self.names[i], self.found[i]
+        cell = Ours(" → ".join(item) if isinstance(item, list) else item or "")
+        for one in filter(None, found):
+            if one.workload is not self.main[1]:
+                cell.note = f"{cell.name}: B = {one.workload.B}, of {one.results.name}"
+        return cell
+
+
+def _named(workload: Workload, name: str) -> Row | None:
+    """A row that is ok, by its name here or, in the results of its own ladder, without the ladder's."""
+    row = workload.find(name) or (workload.find(name.removeprefix(f"{workload.ladder}/")) if workload.ladder else None)
+    return row if row and row.ok else None
+
+
+def _beside(table: dict, quantity: str, results: list[Results], shown: Table) -> None:
+    """Fills in ratios, and ours."""
+    rows = table["rows"]
+    names = [[row["ours"], *row.get("beside", [])] for row in rows]
+    width = max(map(len, names))
+    columns = [_Column(table, [row[i] if i < len(row) else None for row in names], results) for i in range(width)]
+    missing = columns[0].missing
+    columns.sort(key=lambda column: column.main is None)  # judged by the first of which anything is measured
+    if columns[0].main is None:
+        shown.missing = f"none of its rows was measured on {table.get('model', 'gpt2')}" + \
+            (f" with T = {table['T']}" if table["T"] else "") + \
+            (f" on {table['devices']} devices" if table.get("devices", 1) > 1 else "")
+    else:
+        shown.ours_setting = "; ".join(dict.fromkeys(column.setting for column in columns if column.main))
+        if missing:
+            shown.notes = [*shown.notes, f"Not measured: {', '.join(missing)}."]
+    for i, line in enumerate(shown.lines):
+        line.columns = [column.ours(i) for column in columns]
     if quantity in OF_PAIR:
-        for row, line in zip(rows, shown.lines):
-            if row["ours"]:
-                line.beside = " → ".join(row["ours"])
-                before, after = (find(name, row) for name in row["ours"])
-                if before and after:
-                    line.ours = figures(OF_PAIR[quantity](after.speedup_over(before)))
+        for column in range(width):
+            for i, line in enumerate(shown.lines):
+                pair = columns[column].found[i]
+                if len(pair) == 2 and all(pair):
+                    line.columns[column].value = figures(OF_PAIR[quantity](_gain_of(pair[1], pair[0])))
         return
-
-    value_of, more_is_better = OF_ROW[quantity]
-    ours = [find(row["ours"], row) if row["ours"] else None for row in rows]
     reference = next((i for i, row in enumerate(rows) if row["variant"] == table.get("reference")), 0)
-    for i, (row, line, our) in enumerate(zip(rows, shown.lines, ours)):
-        line.beside = row["ours"] or ""
-        value = value_of(our) if our else None
-        if value is not None:
-            line.ours = figures(value)
-            if _same_device(table, workload.device) and workload.B == (row.get("B") or table["B"] or workload.B):
-                line.same_device = f"{value / row['value']:.2f}"
-        if i == reference or not table.get("ratios", True):
-            continue
-        published = _gain(rows[reference]["value"], row["value"], more_is_better)
-        line.ratio = f"{published:.2f}×"
-        first = value_of(ours[reference]) if ours[reference] else None
-        if value is not None and first is not None:
-            gain = our.speedup_over(ours[reference]) if quantity in ("step_ms", "tokens_per_second") else \
-                _gain(first, value, more_is_better)
-            line.ours_ratio, line.agreement = f"{gain:.2f}×", gain / published
+    for i, (row, line) in enumerate(zip(rows, shown.lines)):
+        above = i - 1 if table.get("cumulative") and i - 1 > reference else None
+        others = [None if i == reference or not table.get("ratios", True) else reference, above]
+        more_is_better = OF_ROW[quantity][1]
+        published = [None if other is None else _gain(rows[other]["value"], row["value"], more_is_better) for other in others]
+        line.ratio, line.step = ("" if gain is None else f"{gain:.2f}×" for gain in published)
+        for column, cell in zip(columns, line.columns):
+            gains = _fill(cell, column, quantity, i, others)
+            if column is columns[0]:
+                line.agreement, line.step_agreement = (
+                    gain / theirs if gain and theirs else None for gain, theirs in zip(gains, published))
+
+
+def _fill(cell: Ours, column: _Column, quantity: str, i: int, others: list[int | None]) -> list[float | None]:
+    """Fills in a cell's value and its gains over other rows, which it returns."""
+    value_of, more_is_better = OF_ROW[quantity]
+    at = [(column.found[place] or [None])[0] if place is not None else None for place in (i, *others)]
+    values = [value_of(one.row) if one else None for one in at]
+    if values[0] is None:
+        return [None, None]
+    cell.value = figures(values[0])
+    row, table = column.table["rows"][i], column.table
+    workload = at[0].workload
+    if _same_device(table, workload.device) and workload.B == (row.get("B") or table["B"] or workload.B):
+        cell.same_device = f"{values[0] / row['value']:.2f}"
+    gains = [None if value is None else _gain_of(at[0], other) if quantity in ("step_ms", "tokens_per_second")
+             else _gain(value, values[0], more_is_better) if _as_many(table, place, i, other, at[0]) else None
+             for place, other, value in zip(others, at[1:], values[1:])]
+    cell.ratio, cell.step = ("" if gain is None else f"{gain:.2f}×" for gain in gains)
+    return gains
+
+
+def _as_many(table: dict, before: int, after: int, ours_before: _Found, ours_after: _Found) -> bool:
+    """Whether our batch grows from one row to the other as the published one does, for what grows with it."""
+    batches = [table["rows"][i].get("B") or table["B"] for i in (before, after)]
+    return None in batches or ours_after.workload.B * batches[0] == ours_before.workload.B * batches[1]
+
+
+def _gain_of(after: _Found, before: _Found) -> float:
+    """How many times as fast, per token. Rounds pair within a part alone."""
+    if after.results is before.results:
+        return after.row.speedup_over(before.row)
+    return after.row.tokens_per_second / before.row.tokens_per_second
 
 
 def _beside_profile(table: dict, quantity: str, profiles: Sequence[Profile], shown: Table) -> None:
@@ -253,13 +414,34 @@ def _beside_profile(table: dict, quantity: str, profiles: Sequence[Profile], sho
     if profile is None:
         shown.missing = "no profile of gpt2 was given"
         return
-    of = "of the step" if quantity == "phases" else "of the kernels' time"
-    shown.ours_setting = f"{profile.device}, {profile.workload}, profile of {profile.rung}, % {of}"
+    shown.ours_setting = f"{profile.device}, {profile.workload}, profile of {profile.rung}"
     parts = parts_of(profile)
+    if quantity == "op_tflops":
+        rates = {op.name: op.tflops for op in profile.ops if op.tflops}
+        for row, line in zip(table["rows"], shown.lines):
+            time = sum(parts.get(name, 0.0) for name in row["ours"])
+            line.columns = [Ours(" + ".join(row["ours"]))]
+            if time:
+                rate = sum(parts.get(name, 0.0) * rates.get(name, 0.0) for name in row["ours"]) / time
+                line.columns[0].value = figures(rate)
+        return
+    shown.ours_setting += ", % of the step" if quantity == "phases" else ", % of the kernels' time"
     for row, line in zip(table["rows"], shown.lines):
         if row["ours"]:
-            line.beside = " + ".join(row["ours"])
-            line.ours = f"{100 * sum(parts.get(name, 0.0) for name in row['ours']) / sum(parts.values()):.1f} %"
+            share = 100 * sum(parts.get(name, 0.0) for name in row["ours"]) / sum(parts.values())
+            line.columns = [Ours(" + ".join(row["ours"]), f"{share:.1f} %")]
+    _add_up(table, shown)
+
+
+def _add_up(table: dict, shown: Table) -> None:
+    """Notes the published share of rows of one type, beside the first of them."""
+    percent = next((i for i, column in enumerate(table.get("columns", [])) if column["unit"] == "%"), None)
+    named = {line.variant: line for line in shown.lines}
+    for variant in dict.fromkeys(row["with"] for row in table["rows"] if "with" in row):
+        rows = [row for row in table["rows"]
+                if variant in (row["variant"].removeprefix("llmc_profile:"), row.get("with"))]
+        others = ", ".join(row["variant"].removeprefix("llmc_profile:") for row in rows if "with" in row)
+        named[variant].note = f"{sum(row['values'][percent] for row in rows):.1f} % with {others}"
 
 
 def _gain(reference: float, value: float, more_is_better: bool) -> float:
@@ -274,8 +456,8 @@ def _same_device(table: dict, device: str) -> bool:
 def _count_lines(patterns: list[str] | None, line: Line) -> None:
     if patterns:
         files = [path for pattern in patterns for path in sorted(ROOT.glob(pattern)) if path.is_file()]
-        line.beside = ", ".join(patterns)
-        line.ours = f"{sum(path.read_text(encoding='utf-8').count(chr(10)) for path in files):,}" if files else ""
+        lines = sum(path.read_text(encoding="utf-8").count("\n") for path in files)
+        line.columns = [Ours(", ".join(patterns), f"{lines:,}" if files else "")]
 
 
 def _setting(table: dict) -> str:

@@ -1,6 +1,7 @@
 """The published tables: nothing published is lost or made up, and ours stands beside it as the table asks."""
 
 import csv
+import json
 import sys
 import tempfile
 import unittest
@@ -52,24 +53,38 @@ class Rows(unittest.TestCase):
         rows = [tuple("" if row[name] is None else str(row[name]) for name in FIELDS)
                 for source in published.load() for row in published.rows(source)]
         self.assertEqual(Counter(rows), Counter(listed()))
-        self.assertEqual(len(rows), 192)
+        self.assertEqual(len(rows), 274)
         for source in published.load():
             for one in source["not_applicable"]:
                 self.assertGreater(len(one["why"]), 20, one["title"])
 
     def test_what_of_ours_is_named_exists(self):
-        ladder = set(sources.LADDER) | {"llmc"}
+        ladder = set(sources.LADDER) | {"llmc", "llmc/16_zero1"}
+        for file in published.ROOT.glob("scripts/peers/*.json"):
+            peers = json.loads(file.read_text(encoding="utf-8"))
+            ladder |= {f"{peers['name']}/{rung['name']}" for rung in peers["rungs"]}
         for source in published.load():
             for one in source["tables"]:
                 for row in one["rows"]:
-                    names = row.get("ours") or []
-                    for name in [names] if isinstance(names, str) else names:
+                    beside = [row.get("ours"), *row.get("beside", [])]
+                    for name in [name for names in beside if names
+                                 for name in ([names] if isinstance(names, str) else names)]:
                         if one["quantity"] == "lines":
                             self.assertTrue(list(published.ROOT.glob(name)), name)
                         elif one["quantity"] in published.OF_PROFILE:
                             self.assertIn(name, published.OF_PROFILE[one["quantity"]](PROFILE))
                         else:
-                            self.assertIn(name.removeprefix("pytorch/"), ladder)
+                            self.assertIn(name, ladder)
+
+    def test_what_was_published_of_pytorch_is_judged_by_our_pytorch(self):
+        """The first counterpart is a peer wherever one of our rungs stands beside it."""
+        for source in published.load():
+            for one in source["tables"]:
+                for row in one["rows"]:
+                    for beside in row.get("beside", []):
+                        if beside and not str(beside).startswith("pytorch"):
+                            first = row["ours"] if isinstance(row["ours"], str) else row["ours"][0]
+                            self.assertRegex(first, "^(pytorch|pytorch-options|raschka-pytorch|llmc)/", (one["title"], row))
 
     def test_a_damaged_source_is_named(self):
         for text in ("{", "[]", '{"source": "x", "tables": [{}], "not_applicable": []}',
@@ -89,11 +104,11 @@ class Beside(unittest.TestCase):
         self.assertAlmostEqual(flash.agreement, 1.0)
 
     def test_a_source_says_which_gains_are_ours_too_and_why_others_are_not(self):
-        def answer(*gains, apart="Because."):
-            lines = [published.Line(name, [], f"{theirs:.2f}×", ours_ratio=f"{ours:.2f}×",
+        def answer(*gains, apart="Because.", speed=True):
+            lines = [published.Line(name, [], f"{theirs:.2f}×", columns=[published.Ours(ratio=f"{ours:.2f}×")],
                                     agreement=ours / theirs) for name, theirs, ours in gains]
             tables = [published.Table("memory", "", [], [published.Line("fp32", ["1"])]),
-                      published.Table("ms", "", [], lines)]
+                      published.Table("ms", "", [], lines, speed=speed)]
             return published.Source("s", "", "", None, [], tables, apart).answer
 
         self.assertRegex(answer(("tf32", 3.0, 2.6), ("flash", 10.0, 6.8)),
@@ -101,6 +116,7 @@ class Beside(unittest.TestCase):
         self.assertNotIn("Because", answer(("tf32", 3.0, 3.4)))
         self.assertIn("Because", answer(("tf32", 3.0, 3.46)), "15.3 %, which rounds to 15")
         self.assertEqual(answer(), "")
+        self.assertEqual(answer(("tf32", 3.0, 3.0), speed=False), "", "memory is no speed-up")
 
     def test_milliseconds_are_compared_on_the_same_device_only(self):
         self.assertFalse(table(*GUNTON, [ours(LADDER)]).has("same_device"))
@@ -153,6 +169,70 @@ class Beside(unittest.TestCase):
             self.assertFalse(one.has("ours"))
             self.assertIn("T = 1024", one.missing)
 
+    def test_our_pytorch_comes_first_and_our_rungs_beside_it(self):
+        measured = ours(LADDER | {"pytorch/00_fp32_baseline": 500.0, "pytorch/10_padded_vocab": 50.0})
+        one = table(*GUNTON, [measured])
+        last = one.lines[-1]
+        self.assertEqual((last.beside, last.ours, last.ours_ratio), ("pytorch/10_padded_vocab", "50.00", "10.00×"))
+        self.assertAlmostEqual(last.agreement, 10.0 / 10.4)
+        self.assertEqual((last.columns[1].name, last.columns[1].value, last.columns[1].ratio),
+                         ("10_padded_vocab", "32.00", "12.50×"))
+        self.assertEqual(one.others, [1])
+        self.assertEqual(one.lines[2].ours, "", "an unpadded peer stands beside no padded one")
+        self.assertIn("Not measured: pytorch/05_mixed_precision, pytorch-options/unfused-attention", one.notes[-1])
+        self.assertEqual(table(*GUNTON, [ours(LADDER)]).others, [], "a column of nothing")
+
+    def test_rows_of_a_ladder_of_peers_are_found_by_their_names_there(self):
+        raschka = "raschka-llm-training-speed", "Throughput of the ten steps, and on 4 devices"
+        ladder = {"00_orig": 100.0, "07_flash_attention": 20.0, "09_vocab50304": 10.0}
+        his = ours(ladder, B=8)
+        his.workloads += ours({"09_vocab50304": 36.0}, B=32).workloads
+        for workload in his.workloads:
+            workload.model = workload.ladder = "raschka-pytorch"
+        one = table(*raschka, [ours(LADDER), his])
+        steps = {line.variant: line for line in one.lines}
+        self.assertEqual(steps["07_flash_attention"].beside, "raschka-pytorch/07_flash_attention")
+        self.assertEqual(table(*raschka, [ours(LADDER)]).notes, ["Not measured: raschka-pytorch."])
+        self.assertEqual(steps["07_flash_attention"].ours_ratio, "5.00×")
+        self.assertEqual(steps["10_batch_size"].ours_ratio, f"{100 / 36 * 32 / 8:.2f}×", "his batch of 32")
+        self.assertIn("B = 32", steps["10_batch_size"].notes)
+        self.assertIn("raschka-pytorch, B = 8", one.ours_setting)
+        his.workloads.pop()
+        self.assertEqual(table(*raschka, [his]).lines[10].ours, "", "8 is not 32")
+
+    def test_each_row_is_judged_against_the_one_above_too(self):
+        lines = table(*GUNTON, [ours(LADDER)]).lines
+        self.assertEqual((lines[4].step, lines[4].ours_step), ("1.04×", "1.25×"))
+        self.assertAlmostEqual(lines[4].step_agreement, 1.25 / (104 / 100))
+        self.assertIn("Others over the row above: vocab50304 (1.25×, published 1.04×)",
+                      next(one for one in published.reproduce([ours(LADDER)]) if one.name == GUNTON[0]).answer)
+        self.assertIsNone(lines[1].step_agreement, "the row above is the first")
+
+    def test_a_part_that_has_what_another_lacks_is_asked_too(self):
+        ladder, devices = ours(LADDER), ours({"14_large_batch": 300.0}, B=256)
+        devices.name = "ablations"
+        for one, rate in ((ladder, 1.0), (devices, 2.0)):
+            one.workloads[0].rows[0].rates = {0: rate}  # of round 0, but not of the same
+        raschka = "raschka-llm-training-speed", "Throughput of the ten steps, and on 4 devices"
+        line = table(*raschka, [ladder, devices]).lines[10]
+        self.assertEqual((line.beside, line.ours_ratio), ("14_large_batch", f"{400 / 300 * 256 / 16:.2f}×"))
+        self.assertIn("B = 256, of ablations", line.notes)
+        devices.workloads[0].device = "NVIDIA A100"
+        self.assertEqual(table(*raschka, [ladder, devices]).lines[10].ours, "", "of another device")
+
+    def test_memory_of_a_batch_that_grew_by_another_factor_is_not_judged(self):
+        ladder, large = ours(LADDER), ours({"14_large_batch": 300.0}, B=256)
+        line = table("raschka-llm-training-speed", "Reserved memory", [ladder, large]).lines[10]
+        self.assertEqual((line.ours, line.agreement), ("300.0", None))
+        large.workloads[0].B = 64
+        self.assertIsNotNone(table("raschka-llm-training-speed", "Reserved memory", [ladder, large]).lines[10].agreement)
+
+    def test_a_first_step_is_the_longest(self):
+        measured = ours({"pytorch/08_fused_elementwise": 50.0})
+        measured.workloads[0].rows[0].rounds = [{"step_ms": [4000.0, 50.0]}, {"step_ms": [31990.0, 50.0]}, {}]
+        self.assertEqual(table("gunton-2024-07", "First step, A100", [measured]).lines[0].ours, "31,990")
+        self.assertEqual(table("nanogpt-chapter7", "Compile latency", [measured]).lines[0].ours, "31.99")
+
     def test_numbers_of_as_many_devices_stand_beside_each_other(self):
         def ddp(*measured):
             lines = table("raschka-llm-training-speed", "Throughput of the ten steps, and on 4 devices", measured).lines
@@ -187,9 +267,18 @@ class Beside(unittest.TestCase):
         self.assertEqual(phases.lines[2].ours, f"{head:.1f} %")
         self.assertEqual((kernels.lines[0].beside, kernels.lines[1].ours), ("GEMM", ""))
         self.assertIn("profile of 13_cuda_graphs", kernels.ours_setting)
+        self.assertEqual(kernels.lines[0].note, "71.8 % with cutlass::Kernel2")
+        self.assertIn("10.7 % with", next(line.note for line in kernels.lines if line.beside == "attention"))
         shares = [float(line.ours.split()[0]) for line in kernels.lines if line.ours]
         self.assertLess(sum(shares), 100.5)  # none is counted twice
         self.assertGreater(sum(shares), 98)
+
+    def test_a_profile_s_rate_of_attention_stands_beside_flash_attention_s(self):
+        one = next(one for one in published.reproduce([], [PROFILE]) if one.name == "flash-attention").tables[0]
+        forward, backward = (next(op for op in PROFILE.ops if op.name == f"attention_{way}") for way in ("forward", "backward"))
+        rate = (forward.ms * forward.tflops + backward.ms * backward.tflops) / (forward.ms + backward.ms)
+        self.assertEqual(one.lines[0].ours, published.figures(rate))
+        self.assertTrue(min(forward.tflops, backward.tflops) < rate < max(forward.tflops, backward.tflops))
 
     def test_a_profile_in_8_bits_gives_way_to_a_slower_one(self):
         fp8 = replace(PROFILE, rung="fp8", ms=PROFILE.ms / 2)
@@ -197,7 +286,7 @@ class Beside(unittest.TestCase):
         self.assertNotEqual(published.reproduce([], [fp8]), published.reproduce([]))
 
     def test_a_profile_without_times_stands_beside_nothing(self):
-        empty = replace(PROFILE, ms=1e-3, phases={}, kernel_types={})
+        empty = replace(PROFILE, ms=1e-3, phases={}, kernel_types={}, ops=[])
         self.assertEqual(published.reproduce([], [empty]), published.reproduce([]))
         self.assertEqual(published.reproduce([], [empty, PROFILE]), published.reproduce([], [PROFILE]))
 
@@ -213,6 +302,14 @@ class Beside(unittest.TestCase):
 
     def test_a_source_without_an_address_says_so(self):
         self.assertTrue(any(one.url is None for one in published.reproduce([])))
+
+    def test_beside_trainers_of_ones_own_there_is_nothing_but_beside_ladders_of_peers(self):
+        own = ours({"00": 5.0})
+        own.workloads[0].rows[0].ours = False
+        self.assertFalse(published.told_by([own]))
+        self.assertTrue(published.told_by([own, ours(LADDER)]) and published.told_by([]))
+        own.plan = {"ladder": {"name": "raschka-pytorch"}}
+        self.assertTrue(published.told_by([own]))
 
     def test_lines_of_code_are_counted(self):
         lines = table("llmc-2024-05-03", "Lines of code", []).lines
