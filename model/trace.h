@@ -17,6 +17,7 @@ struct OpCall {
   double bytes = 0.0, flops = 0.0;
   MathMode math = MathMode::fp32;  // that the FLOPs run on
   std::string phase = {};          // of the step: "forward block"
+  std::string types = {};          // of the numbers that it reads and writes: "bf16, f32"
 };
 
 /// A stretch of device time, from `start_ns` to `end_ns` after the step's begin.

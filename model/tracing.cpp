@@ -1,6 +1,20 @@
 #include "model/tracing.h"
 
+#include <set>
+
 namespace stepladder {
+namespace {
+
+std::string types_of(std::span<const Tensor> operands) {
+  std::set<std::string> names;
+  for (const Tensor& x : operands)
+    if (present(x) && x.dtype != DType::i32) names.insert(name_of(x.dtype));
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+}  // namespace
 
 Tracing::Tracing(Ops& ops) : ops_(ops), tracer_(ops.device().make_tracer()) {
   ops_.observe(this);
@@ -15,7 +29,7 @@ Tracing::Step Tracing::end_step() {
   return {tracer_->end(), std::exchange(queued_, {})};
 }
 
-void Tracing::enter(const OpCall& call, std::span<const Tensor>) {
+void Tracing::enter(const OpCall& call, std::span<const Tensor> operands) {
   // Batches arrive where no phase is open, and the next one within another.
   const bool batch = call.op == Upload::kName || call.op == Stage::kName || call.op == Receive::kName;
   const bool reduction =
@@ -23,6 +37,7 @@ void Tracing::enter(const OpCall& call, std::span<const Tensor>) {
   const int64_t id = std::ssize(calls_);
   calls_.push_back(call);
   calls_.back().phase = batch ? "data" : reduction ? "gradient reduction" : phase_.empty() ? "other" : phase_;
+  calls_.back().types = types_of(operands);
   if (!recording_) queued_.push_back(id);
   tracer_->enter(id);
 }

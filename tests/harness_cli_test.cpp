@@ -873,6 +873,7 @@ TEST_F(HarnessCli, AProfileMayLieAtAnyPath) {
       "profile 00 --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps 2 --warmup 1 --data data.bin "
       "--out p\xff.json");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"Types of the numbers", "\nmatmul", "  f32\n"})) << outcome.out;
   EXPECT_TRUE(std::filesystem::exists(folder_ / "p\xff.json"));
 }
 

@@ -136,6 +136,7 @@ TEST_F(OpCounts, TheOptimizerReadsAndWritesItsStateOnce) {
   ops_(WriteValues{schedule, {1e-3F, 1.0F}});
   ops_(AdamWStep{tensors, schedule, clip, {0.9F, 0.95F, 1e-8F, 0.1F}});
   EXPECT_EQ(last().bytes, 10 * (6 * 4 + 2 + 2) + 3 * 4);  // 28 bytes a parameter
+  EXPECT_EQ(last().types, "bf16, f32");
 }
 
 // ---- adding up -------------------------------------------------------------------------------------------

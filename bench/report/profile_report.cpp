@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
+#include <set>
 
 #include "bench/base/table.h"
 #include "bench/base/text.h"
@@ -72,6 +74,20 @@ Table op_table(const Json& p) {
   return table;
 }
 
+/// Each op with the types of what it reads and writes: what stays in 32 bits under mixed precision.
+Table type_table(const Json& p) {
+  std::map<std::string, std::set<std::string>> types;
+  for (const Json& row : p["ops"]) {
+    const std::string name = row["op"];
+    for (const Json& one : row.value("types", Json::array()))
+      types[name.substr(0, name.find(' '))].insert(one.get<std::string>());  // a product without its extents
+  }
+  Table table({{"op", Align::left}, {"types", Align::left}});
+  for (const auto& [op, of] : types)
+    table.add({op, join(std::vector<std::string>(of.begin(), of.end()), "; ")});
+  return table;
+}
+
 std::string title(const Json& file) {
   const Json& p = file["profile"];
   return cat(
@@ -117,6 +133,8 @@ std::string profile_text(const Json& file, const std::string& heading,
   section("Kernel types", time_table(p["kernel_types"], "type", "type", "count"));
   if (!p["kernels"].empty()) section("Kernels", kernel_table(p));
   section("Ops against their floors", op_table(p));
+  if (!p["ops"].empty() && p["ops"].front().contains("types"))
+    section("Types of the numbers that ops read and write", type_table(p));
   return text + "\n" + rates(p) + "\n";
 }
 

@@ -52,6 +52,7 @@ void Profile::add(const Tracing::Step& step, const std::vector<OpCall>& calls, d
     OpTime& op = ops_[call.op];
     op.kind = call.kind;
     op.math = call.math;
+    if (!call.types.empty()) op.types.insert(call.types);
     op.bytes += call.bytes;
     op.flops += call.flops;
     op.floor_ms += ceilings_.floor_ms(call.bytes, call.flops, call.math);
@@ -120,6 +121,7 @@ Json Profile::json(const std::string& source, std::optional<double> untraced_ms)
     ops.push_back({{"op", name},
                    {"type", name_of(op.kind)},
                    {"math", op.flops > 0.0 ? Json(name_of(op.math)) : Json()},
+                   {"types", op.types},
                    {"count", per_step(static_cast<double>(op.count))},
                    {"ms", ms},
                    {"bytes", per_step(op.bytes)},

@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,6 +50,7 @@ class Profile {
     MathMode math = MathMode::fp32;
     double ms = 0.0, bytes = 0.0, flops = 0.0, floor_ms = 0.0;
     int64_t count = 0;
+    std::set<std::string> types;  // of its calls
   };
   PhaseTime& phase(const std::string& name);
   double per_step(double total) const { return total / static_cast<double>(steps_); }
