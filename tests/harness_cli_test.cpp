@@ -316,6 +316,8 @@ TEST_F(HarnessCli, ListTellsMachinesWhatRunsHere) {
     for (const char* key : {"parent", "changes", "requires", "math", "reason"})
       EXPECT_TRUE(json["rungs"][i].contains(key)) << key;
   }
+  const std::string source = read_file(STEPLADDER_SOURCE_DIR "/variants/02_tf32.cpp");
+  EXPECT_EQ(json["rungs"][2]["lines"], std::ranges::count(source, '\n'));
   EXPECT_EQ(json["rungs"][2]["requires"], "sm_80");
   std::filesystem::remove(folder_ / "02_tf32");
   EXPECT_TRUE(has(stepladder("list --backend cpu").out, "not built"));

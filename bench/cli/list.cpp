@@ -1,6 +1,12 @@
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <iterator>
+#include <optional>
 
+#include "bench/base/place.h"
 #include "bench/base/table.h"
 #include "bench/cli/commands.h"
 #include "bench/plan/ladder_file.h"
@@ -25,6 +31,15 @@ struct ListOptions {
   }
 };
 
+/// Lines of the file that `diff` shows of a rung; none where it is not here.
+std::optional<int64_t> lines_of(const Ladder& ladder, const Rung& rung) {
+  const std::string file =
+      ladder.built_in() ? cat(shared_dir(), '/', rung.source()) : cat(ladder.folder, '/', rung.shown);
+  std::ifstream text(file);
+  if (!text || std::filesystem::is_directory(file)) return std::nullopt;
+  return std::count(std::istreambuf_iterator<char>(text), {}, '\n');
+}
+
 int list(ListOptions& options) {
   const Ladder ladder = ladder_at(options.ladder);
   const DeviceProbe probe = probe_device(options.backend, options.device);
@@ -41,6 +56,7 @@ int list(ListOptions& options) {
                        {"changes", rung.changes},
                        {"requires", rung.requirement()},
                        {"math", rung.math ? Json(name_of(*rung.math)) : Json()},
+                       {"lines", lines_of(ladder, rung) ? Json(*lines_of(ladder, rung)) : Json()},
                        {"tolerance", std::isfinite(rung.tolerance) ? Json(rung.tolerance) : Json()},
                        {"runs_here", reason(rung).empty()},
                        {"reason", reason(rung)}});
@@ -52,11 +68,13 @@ int list(ListOptions& options) {
                {"changes", Align::left, 3},
                {"math", Align::left, 1},
                {"requires", Align::left, 2},
+               {"lines", Align::right, 1},
                {"runs here", Align::left}});
   for (const Rung& rung : ladder.rungs) {
     const std::string why_not = reason(rung);
+    const std::optional<int64_t> lines = lines_of(ladder, rung);
     table.add({rung.name, rung.changes, rung.math ? name_of(*rung.math) : kNone,
-               rung.requirement().empty() ? kNone : rung.requirement(),
+               rung.requirement().empty() ? kNone : rung.requirement(), lines ? cat(*lines) : kNone,
                why_not.empty()       ? "yes"
                : probe.error.empty() ? "no: " + why_not
                                      : "no"});  // why stands above the table

@@ -1,5 +1,6 @@
 #include "bench/rung/sampler.h"
 
+#include <chrono>
 #include <filesystem>
 #include <iostream>
 
@@ -41,7 +42,12 @@ void sample(RunSession& session) {
   session.build_trainer();
   if (settings.resume.empty() && settings.init.empty())
     std::cerr << "untrained weights, so random words: --resume and --init take trained ones" << std::endl;
-  std::cout << sampler.text(*session.trainer) << std::endl;
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string text = sampler.text(*session.trainer);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::cout << text << std::endl;
+  std::cerr << counted(settings.sample_tokens, "token") << " in " << fixed(seconds, 2) << " s, "
+            << fixed(static_cast<double>(settings.sample_tokens) / seconds, 1) << " tokens/s" << std::endl;
 }
 
 }  // namespace stepladder

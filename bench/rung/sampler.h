@@ -29,7 +29,7 @@ class Sampler {
   std::vector<int32_t> prompt_;
 };
 
-/// Prints the prompt and what follows it, nothing else.
+/// Prints the prompt and what follows it, nothing else; and on standard error how fast that came.
 void sample(RunSession& session);
 
 }  // namespace stepladder
