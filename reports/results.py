@@ -12,7 +12,7 @@ import sources
 from schema import ResultsError, device_model, kind_of, load, named, plain
 
 PEERS = {"pytorch": "PyTorch", "llmc": "llm.c"}
-ABLATIONS = ("without/", "only/")  # what their variants' names begin with
+ABLATIONS = ("without/", "only/", "both/")  # what their variants' names begin with
 GIB = 2**30
 # What else changes how long a step takes, with its default: as settings_of() of bench/verdict/history.cpp.
 SETTINGS = {"dtype": None, "accumulate": 1, "attention": "auto", "compute_capability": 0,

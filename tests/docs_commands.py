@@ -52,7 +52,7 @@ ADDED = {
     "ops_benchmark": "--benchmark_min_time=0.001",
 }
 # Of a ladder of the reader's own, whose commands say which options they take.
-ADDED_TO_OWN = {"run": f"{SHORT} --overwrite", "calibrate": "--pairs 3", "gate": "--pairs 3 --max-pairs 3"}
+ADDED_TO_OWN = {"run": f"{SHORT} --overwrite", "ablate": f"{SHORT} --overwrite", "calibrate": "--pairs 3", "gate": "--pairs 3 --max-pairs 3"}
 # Exit codes besides 0 that say that a command did what it is for.
 ALSO = {"gate": {1, 3}, "compare": {1, 3}, "overhead": {1, 3}, "run": {3}}
 
@@ -178,15 +178,19 @@ def own_trainer(root: Path) -> None:
     """The trainer and the ladder of docs/own-trainer.md."""
     text = (REPOSITORY / "docs/own-trainer.md").read_text(encoding="utf-8")
     (loop,) = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
-    (ladder,) = [block for block in re.findall(r"^```json\n(.*?)^```", text, re.M | re.S) if '"rungs"' in block]
+    blocks_of_json = re.findall(r"^```json\n(.*?)^```", text, re.M | re.S)
+    (ladder,) = [block for block in blocks_of_json if '"rungs"' in block]
+    (switches,) = [block for block in blocks_of_json if '"switches"' in block]
     train = ("import argparse, itertools, time\n\nparser = argparse.ArgumentParser()\n"
              "for name in ('batch', 'seq', 'seed'):\n    parser.add_argument('--' + name, type=int)\n"
-             "parser.add_argument('--compile', action='store_true')\nargs = parser.parse_args()\n"
+             "for name in ('compile', 'fused'):\n    parser.add_argument('--' + name, action='store_true')\n"
+             "parser.add_argument('--attention')\nargs = parser.parse_args()\n"
              "batches = itertools.count()\n\n"
              "def train_step(batch):\n    time.sleep(0.003)\n    return 9 / (1 + batch)\n\n")
     for folder in ("here", "here/my", "here/bench", "base", "base/bench"):
         (root / folder).mkdir(exist_ok=True)
         (root / folder / "ladder.json").write_text(ladder)
+        (root / folder / "switches.json").write_text(switches)
         (root / folder / "train.py").write_text(train + loop)
         (root / folder / "model.py").touch()
 

@@ -983,6 +983,121 @@ TEST_F(OwnTrainer, WhoseLadderNamesItsModelIsToldThatMfuNeedsItsMathToo) {
   EXPECT_FALSE(says(stepladder("check-trainer --ladder own/ladder.json 01").out, {"MFU"}));
 }
 
+/// A trainer with switches: a step takes 20 ms, with --fast 10, with --faster 16, with both 6.
+class Switches : public OwnTrainer {
+ protected:
+  Switches() {
+    trainer("train.sh", R"(say() { printf '%s\n' "$1" >&$STEPLADDER_EVENTS; }
+batch=$1 seq=$2 fast='' faster=''
+for word; do
+  case $word in --fast) fast=1 ;; --faster) faster=1 ;; --breaks) exit 7 ;; esac
+done
+case $fast$faster in 11) ms=6 ;; 1) ms=${fast:+10} ;; *) ms=20 ;; esac
+[ -z "$faster" ] || [ -n "$fast" ] || ms=16
+say '{"event":"start","config":{"B":'$batch',"T":'$seq'}}'
+for i in $(seq 0 $(($STEPLADDER_STEPS - 1))); do
+  sleep $(printf 0.0%02d $ms)
+  say '{"event":"step","step":'$i',"step_ms":'$ms',"loss":'$((9 - i))'}'
+done
+say '{"event":"end"}'
+)");
+    switched(
+        R"([{"name": "fast", "on": ["--fast"]}, {"name": "faster", "on": ["--faster"], "off": ["--usual"]}])");
+  }
+  void switched(const std::string& switches, const std::string& more = "") {
+    write_file(folder_ / "own/ladder.json", cat(R"({"name": "mine",
+ "workload": {"batch": [4], "seq": 32, "steps": 4, "warmup": 1, "rounds": 2},
+ "command": ["sh", "train.sh", "{batch}", "{seq}", "{switches}"], "switches": )",
+                                                switches, more, "}\n"));
+  }
+  Outcome ablate(const std::string& more = "") {
+    return stepladder("ablate --ladder own/ladder.json --backend cpu --out r.json --overwrite " + more);
+  }
+  /// The ratio of each kind of gain of a switch.
+  std::map<std::string, double> gains_of(const std::string& name) const {
+    std::map<std::string, double> gains;
+    for (const Json& row : Json(json()["ablations"]))
+      for (const char* kind : {"without", "only"})
+        if (row["rung"] == name && row.contains(kind)) gains[kind] = row[kind]["ratio"];
+    return gains;
+  }
+};
+
+TEST_F(Switches, AreLeftOutAndTakenAlone) {
+  const Outcome outcome = ablate();
+  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_EQ(gains_of("fast"), (std::map<std::string, double>{{"without", 16.0 / 6}, {"only", 2.0}}));
+  EXPECT_EQ(gains_of("faster"), (std::map<std::string, double>{{"without", 10.0 / 6}, {"only", 1.25}}));
+  EXPECT_FALSE(json().contains("interactions"));
+  EXPECT_EQ(json()["plan"]["ladder"]["switches"].size(), 2U);
+}
+
+TEST_F(Switches, InPairsTellHowTheyInteract) {
+  ASSERT_EQ(ablate("--pairs --rounds 1").code, 0);
+  const Json rows = json()["interactions"];
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0]["switches"], Json({"fast", "faster"}));
+  EXPECT_DOUBLE_EQ(rows[0]["both"]["ratio"], 20.0 / 6);
+  EXPECT_DOUBLE_EQ(rows[0]["interaction"]["value"], 20.0 / 6 / (2.0 * 1.25));
+}
+
+TEST_F(Switches, AreGoneOnWithAndChosen) {
+  ASSERT_EQ(ablate("--rungs faster --rounds 1").code, 0);
+  EXPECT_EQ(gains_of("faster"), (std::map<std::string, double>{{"without", 1.25}, {"only", 1.25}}));
+  EXPECT_TRUE(gains_of("fast").empty()) << "which stays off";
+  EXPECT_EQ(stepladder("resume r.json --rounds 2 --ladder own/ladder.json").code, 0);
+  EXPECT_EQ(results().rounds_begun(), 2);
+}
+
+TEST_F(Switches, ThatBreakTheTrainerLeaveTheOthersTheirRows) {
+  switched(R"([{"name": "fast", "on": ["--fast"]}, {"name": "broken", "on": ["--breaks"]}])");
+  EXPECT_EQ(ablate("--rounds 1").code, kExitFailed);
+  const Json rows = json()["ablations"];
+  EXPECT_EQ(rows[0]["only"]["ratio"], 2.0);
+  EXPECT_EQ(rows[1]["only"]["status"], "crash");
+}
+
+TEST_F(Switches, MakeALadderOfAllOffAndAllOn) {
+  ASSERT_EQ(run("--rounds 1").code, 0);
+  ASSERT_EQ(results().runs.size(), 2U);
+  EXPECT_EQ(results().runs[0].variant, "all_off");
+  EXPECT_EQ(results().runs[1].summary->median_step_ms, 6.0);
+  switched(R"([{"name": "fast", "on": ["--fast"]}])", R"(, "rungs": [{"name": "00", "changes": ""},
+    {"name": "01", "changes": "", "switches": ["fast"]}, {"name": "02", "changes": "", "arguments": ["--faster"]}])");
+  ASSERT_EQ(run("--rounds 1 --overwrite").code, 0);
+  const Results all = results();
+  std::vector<double> ms;
+  for (const stepladder::Run& measured : all.runs) ms.push_back(measured.summary->median_step_ms);
+  EXPECT_EQ(ms, (std::vector<double>{20, 10, 16}));
+}
+
+TEST_F(Switches, ThatMakeNoSenseAreRefused) {
+  const auto refused = [&](const std::string& switches, std::initializer_list<std::string> words,
+                           const std::string& more = "") {
+    switched(switches, more);
+    const Outcome outcome = ablate();
+    EXPECT_EQ(outcome.code, kExitUsage) << switches;
+    EXPECT_TRUE(says(outcome.err, words)) << outcome.err;
+  };
+  refused(R"([{"name": "a", "on": ["x"], "off": ["x"]}])", {"ladder.json", "a changes nothing"});
+  refused(R"([{"name": "a", "on": ["x"]}, {"name": "a", "on": ["y"]}])", {"a is there twice"});
+  refused(R"([{"name": "a", "on": ["x"], "excludes": ["b"]}])", {"a excludes b"});
+  refused(R"([{"name": "a", "on": "x"}])", {"switches[0]", "on"});
+  refused(R"([{"name": "a", "onn": ["x"]}])", {"'onn'", "'on'"});
+  refused(R"([{"name": "a", "on": ["x"]}])", {"no switch", "b"},
+          R"(, "rungs": [{"name": "00", "changes": "", "switches": ["b"]}])");
+  refused(R"([{"name": "a", "on": ["x"], "excludes": ["b"]}, {"name": "b", "on": ["y"]}])",
+          {"a and b exclude each other", "--rungs"});
+  std::string many;
+  for (int i = 0; i < 13; ++i) many += cat(i == 0 ? "[" : ", ", R"({"name": "s)", i, R"(", "on": ["x"]})");
+  refused(many + "]", {"13", "12"});
+  ladder();
+  EXPECT_TRUE(says(ablate().err, {"own/ladder.json", "\"switches\""}));
+  EXPECT_TRUE(says(stepladder("ablate --pairs").err, {"--pairs", "--ladder"}));
+  switched(R"([{"name": "a", "on": ["x"]}])");
+  EXPECT_TRUE(says(ablate("--rungs b").err, {"--rungs", "b"}));
+}
+
 TEST_F(OwnTrainer, ThatTheDocsHaveForAShellPassesItsCheck) {
   const std::string page = read_file(cat(STEPLADDER_SOURCE_DIR, "/docs/own-trainer.md"));
   const size_t begin = page.find("say() {");

@@ -4,9 +4,10 @@
 #include <string_view>
 #include <utility>
 
+#include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/cli/measure.h"
-#include "bench/plan/ladder.h"
+#include "bench/plan/ladder_file.h"
 #include "bench/plan/programs.h"
 #include "bench/report/ablation.h"
 #include "model/error.h"
@@ -16,16 +17,20 @@ namespace {
 
 struct AblateOptions {
   std::vector<std::string> kinds = {kWithout, kOnly};
+  bool pairs = false;
   MeasureOptions measure;
 
   AblateOptions() { measure.out = "reports/latest/ablation.json"; }
 
   std::vector<Option> options() {
     constexpr const char* kPlan = MeasureOptions::kPlan;
-    return measure.options({
-        {"kinds", &kinds, "LIST", "leave out of the tuned trainer, or add alone to the first", kPlan,
-         Allowed{kWithout, kOnly}},
-    });
+    return measure.options(
+        measure.ladder_options() +
+        std::vector<Option>{
+            {"kinds", &kinds, "LIST", "leave out of the tuned trainer, or add alone to the first", kPlan,
+             Allowed{kWithout, kOnly}},
+            {"pairs", &pairs, "", "with --ladder: also each two switches alone, for how they interact",
+             kPlan}});
   }
 };
 
@@ -104,7 +109,53 @@ Plan plan_of(const std::vector<Rung>& rungs, const std::vector<std::string>& kin
   return plan;
 }
 
+/// What ablating the switches of a ladder file takes: all off, each alone, each two alone, each left out, all
+/// on; the switches that --rungs doesn't name stay off.
+Plan plan_of_switches(const AblateOptions& options) {
+  const Ladder file = load_ladder(options.measure.ladder);
+  if (!file.switched)
+    throw InputError(
+        cat("--ladder ", options.measure.ladder,
+            ": it has no \"switches\" and \"command\", which are what is ablated: docs/own-trainer.md"));
+  std::vector<std::string> names;
+  const bool all = options.measure.rungs == std::vector<std::string>{"all"};
+  for (const Switch& one : file.switches)
+    if (all || std::ranges::count(options.measure.rungs, one.name) > 0) names.push_back(one.name);
+  if (!all)
+    for (const std::string& asked : options.measure.rungs)
+      if (std::ranges::count(names, asked) == 0)
+        throw InputError(cat("--rungs: no switch of ", file.name, " is called ", printable(asked, 60)));
+
+  Ladder ladder = file;
+  ladder.rungs = {file.with(kAllOff, {})};
+  const auto add = [&](const std::string& rung, const std::vector<std::string>& on) {
+    ladder.rungs.push_back(file.with(rung, on));
+  };
+  const auto wanted = [&](const char* kind) { return std::ranges::count(options.kinds, kind) > 0; };
+  if (wanted(kOnly))
+    for (const std::string& name : names) add(cat(kOnly, "/", name), {name});
+  for (size_t i = 0; options.pairs && i < names.size(); ++i)
+    for (size_t j = i + 1; j < names.size(); ++j) add(pair_of(names[i], names[j]), {names[i], names[j]});
+  if (wanted(kWithout))
+    for (const std::string& name : names) {
+      std::vector<std::string> others = names;
+      std::erase(others, name);
+      add(cat(kWithout, "/", name), others);
+    }
+  add(kAllOn, names);
+  ladder.rungs.back().parent = kAllOff;
+
+  Plan plan;
+  plan.ladder = ladder;
+  plan.programs = programs(ladder, {"all"}, {}, options.measure.python);
+  std::erase_if(plan.ladder.rungs, [](const Rung& rung) { return is_ablation(rung.name); });
+  plan.ablate = {{"rungs", names}, {"kinds", options.kinds}, {"unchanged", Json::object()}};
+  return plan;
+}
+
 int ablate(AblateOptions& options) {
+  if (!options.measure.ladder.empty()) return measure(options.measure, plan_of_switches(options));
+  if (options.pairs) throw InputError("--pairs is of the switches of a --ladder: give one");
   std::vector<Rung> rungs = ladder().chosen(options.measure.rungs);
   if (options.measure.rungs == std::vector<std::string>{"all"})
     std::erase_if(rungs, [](const Rung& rung) { return rung.parent.empty() || !can_be_ablated(rung); });

@@ -8,6 +8,7 @@
 
 #include "bench/base/text.h"
 #include "bench/results/json.h"
+#include "bench/run/placeholders.h"
 #include "model/nearest.h"
 
 namespace stepladder {
@@ -52,6 +53,10 @@ std::optional<std::string> text_if(const Json& row, const char* key) {
 
 using Words = std::vector<std::string>;
 constexpr const char* kWords = "a list of texts, a word each";
+
+Words words_at(const Json& row, const char* key) {
+  return field_if<Words>(row, key, kWords).value_or(Words());
+}
 
 /// A whole number from `least` to `most`; nothing where there is none.
 std::optional<int64_t> count_if(const Json& row, const char* key, int64_t least = 0,
@@ -134,13 +139,14 @@ Rung without_row(const Rung& rung, const Rung& last, const Rung& reference) {
   return row;
 }
 
-/// What a rung of ours has, and what one of a ladder file.
-const std::vector<std::string> kOurKeys = {"name",     "parent",      "changes", "group",      "trainer",
-                                           "requires", "math",        "batch",   "tolerance",  "beside",
-                                           "sharded",  "diff_budget", "needs",   "subsumed_by"},
-                               kFileKeys = {"name",   "parent",  "changes", "group",     "requires",
-                                            "math",   "batch",   "command", "tolerance", "environment",
-                                            "source", "sources", "version"};
+/// What a rung of ours has, what one of a ladder file, and what such a file may say of all its rungs at once.
+const Words kOurKeys = {"name",  "parent",    "changes", "group",   "trainer",     "requires", "math",
+                        "batch", "tolerance", "beside",  "sharded", "diff_budget", "needs",    "subsumed_by"},
+            kFileKeys = {"name",      "parent",      "changes", "group",     "requires",
+                         "math",      "batch",       "source",  "sources",   "version",
+                         "tolerance", "environment", "command", "arguments", "switches"},
+            kSharedKeys = {"requires",    "math",   "command", "tolerance",
+                           "environment", "source", "sources", "version"};
 
 Rung rung_from(const Json& row, bool ours) {
   if (!row.is_object()) throw InputError("it is no object");
@@ -177,6 +183,8 @@ Rung rung_from(const Json& row, bool ours) {
   if (ours) return rung;
   rung.command = field_at<Words>(row, "command", kWords);
   if (rung.command.empty()) throw InputError("command is empty");
+  const Words arguments = words_at(row, "arguments");
+  rung.command.insert(rung.command.end(), arguments.begin(), arguments.end());
   for (const auto& [name, value] :
        field_if<std::map<std::string, std::string>>(row, "environment", "an object of texts")
            .value_or(std::map<std::string, std::string>())) {
@@ -185,13 +193,68 @@ Rung rung_from(const Json& row, bool ours) {
     rung.environment.push_back(cat(name, "=", value));
   }
   rung.shown = text_if(row, "source").value_or("");
-  rung.sources = field_if<Words>(row, "sources", kWords).value_or(Words());
+  rung.sources = words_at(row, "sources");
   if (!rung.shown.empty()) rung.sources.insert(rung.sources.begin(), rung.shown);
-  rung.version = field_if<Words>(row, "version", kWords).value_or(Words());
+  rung.version = words_at(row, "version");
   for (const Words* words : {&rung.command, &rung.environment, &rung.version})
     for (const std::string& word : *words)
       if (word.find('\0') != std::string::npos) throw InputError("a word with a NUL in it");
   return rung;
+}
+
+Switch switch_from(const Json& json) {
+  if (!json.is_object()) throw InputError("it is no object");
+  check_keys(json, {"name", "changes", "on", "off", "excludes"});
+  Switch one{.name = field_at<std::string>(json, "name", "a text"),
+             .changes = text_if(json, "changes").value_or(""),
+             .on = words_at(json, "on"),
+             .off = words_at(json, "off"),
+             .excludes = words_at(json, "excludes")};
+  check_name(one.name);
+  if (one.on == one.off)
+    throw InputError(cat(one.name, " changes nothing: \"on\" and \"off\" are the same words"));
+  return one;
+}
+
+/// Throws InputError for two of one name, too many of them, or one that excludes none of the others.
+void check_switches(const std::vector<Switch>& switches) {
+  if (switches.size() > kMaxSwitches)
+    throw InputError(cat("switches: ", switches.size(), " are more than ", kMaxSwitches));
+  std::vector<std::string> names;
+  for (const Switch& one : switches) {
+    if (std::ranges::count(names, one.name) > 0)
+      throw InputError(cat("switches: ", one.name, " is there twice"));
+    names.push_back(one.name);
+  }
+  for (const Switch& one : switches)
+    for (const std::string& other : one.excludes)
+      if (other == one.name || std::ranges::count(names, other) == 0)
+        throw InputError(
+            cat("switches: ", one.name, " excludes ", printable(other, 60), ", which is no other one"));
+}
+
+/// Puts the words of switches in the place of {switches}. Throws InputError for one that there isn't, or two
+/// that exclude each other.
+void fill_switches(Words& command, const std::vector<Switch>& switches, const Words& on) {
+  for (const std::string& name : on) {
+    const auto found = std::ranges::find(switches, name, &Switch::name);
+    if (found == switches.end()) throw InputError(cat("no switch is called ", printable(name, 60)));
+    for (const std::string& other : found->excludes)
+      if (std::ranges::count(on, other) > 0)
+        throw InputError(cat("the switches ", name, " and ", other,
+                             " exclude each other: leave one out (ablate: by --rungs)"));
+  }
+  const auto place = std::ranges::find(command, kSwitches);
+  if (place == command.end()) {
+    if (!on.empty()) throw InputError("no word of its command is {switches}, where its switches would go");
+    return;
+  }
+  Words words;
+  for (const Switch& one : switches) {
+    const Words& chosen = std::ranges::count(on, one.name) > 0 ? one.on : one.off;
+    words.insert(words.end(), chosen.begin(), chosen.end());
+  }
+  command.insert(command.erase(place), words.begin(), words.end());
 }
 
 WorkloadDefaults workload_from(const Json& json) {
@@ -271,19 +334,51 @@ Ladder ladder_from(const Json& table, const std::string& folder) {
     if (!table.is_object()) throw InputError("it is no object");
     if (table.contains("schema"))
       throw InputError("it holds results, no ladder; `stepladder compare` takes two results files");
-    check_keys(table, {"name", "workload", "rungs"});
+    Words known = {"name", "workload", "rungs", "switches"};
+    if (!ladder.built_in()) known.insert(known.end(), kSharedKeys.begin(), kSharedKeys.end());
+    check_keys(table, known);
     if (!ladder.built_in()) ladder.name = field_at<std::string>(table, "name", "a text");
     check_name(ladder.name);
     if (ladder.name == "without" || ladder.name == "only")
       throw InputError(cat("'", ladder.name, "' is what ablations are called: take another name"));
-    if (!table.contains("rungs") || !table["rungs"].is_array() || table["rungs"].empty())
+    for (const char* list : {"rungs", "switches"})
+      if (table.contains(list) && !table[list].is_array()) throw InputError(cat(list, " is not a list"));
+    if (table.value("rungs", Json::array()).empty() && table.value("switches", Json::array()).empty())
       throw InputError("it has no rungs");
   });
+  for (const Json& row : table.value("switches", Json::array()))
+    in(cat("switches[", ladder.switches.size(), "]: "), [&] { ladder.switches.push_back(switch_from(row)); });
+  check_switches(ladder.switches);
+  Json shared = Json::object();
+  for (const std::string& key : kSharedKeys)
+    if (table.contains(key)) shared[key] = table[key];
   if (table.contains("workload"))
     in("workload: ", [&] { ladder.workload = workload_from(table["workload"]); });
-  for (const Json& row : table["rungs"])
+  if (!ladder.switches.empty() && shared.contains("command"))
+    in("", [&] {
+      Json row = shared;
+      row["name"] = "all_off", row["changes"] = "";
+      ladder.switched = rung_from(row, /*ours=*/false);
+      if (std::ranges::count(ladder.switched->command, kSwitches) == 0)
+        throw InputError("switches: no word of its command is {switches}, where they would go");
+    });
+  if (!table.contains("rungs"))
+    in("", [&] {
+      if (!ladder.switched) throw InputError("command is missing: what starts its trainer, with {switches}");
+      ladder.rungs = {ladder.with("all_off", {})};
+      Words all;
+      for (const Switch& one : ladder.switches) all.push_back(one.name);
+      if (std::ranges::any_of(ladder.switches, [](const Switch& one) { return !one.excludes.empty(); }))
+        return;
+      ladder.rungs.push_back(ladder.with("all_on", all));
+      ladder.rungs.back().parent = "all_off";
+    });
+  for (const Json& row : table.value("rungs", Json::array()))
     in(cat("rungs[", ladder.rungs.size(), "]: "), [&] {
-      Rung rung = rung_from(row, ladder.built_in());
+      Json whole = shared;
+      if (row.is_object()) whole.update(row);
+      Rung rung = rung_from(row.is_object() ? whole : row, ladder.built_in());
+      fill_switches(rung.command, ladder.switches, words_at(whole, "switches"));
       if (ladder.listed(rung.name)) throw InputError(cat(rung.name, " is there twice"));
       if (!rung.parent.empty() && !ladder.listed(rung.parent) && !ladder.built_in())
         throw InputError(cat("its parent, ", printable(rung.parent, 60), ", is none of those above it"));
@@ -363,6 +458,17 @@ std::vector<Rung> Ladder::chosen(const std::vector<std::string>& names) const {
   return found;
 }
 
+Rung Ladder::with(const std::string& rung, const std::vector<std::string>& switches_on) const {
+  Rung one = switched.value();
+  one.name = rung;
+  std::vector<std::string> changes;
+  for (const Switch& s : switches)
+    if (std::ranges::count(switches_on, s.name) > 0) changes.push_back(s.name);
+  one.changes = changes.empty() ? "no switch is on" : join(changes, ", ");
+  fill_switches(one.command, switches, switches_on);
+  return one;
+}
+
 Json Ladder::json() const {
   Json rows = Json::array();
   for (const Rung& rung : rungs) {
@@ -381,7 +487,11 @@ Json Ladder::json() const {
     if (rung.batch == BatchSize::largest) row["batch"] = "largest";
     rows.push_back(std::move(row));
   }
-  return {{"name", name}, {"rungs", rows}};
+  Json json = {{"name", name}, {"rungs", rows}};
+  for (const Switch& one : switches)
+    json["switches"].push_back(
+        {{"name", one.name}, {"changes", one.changes}, {"on", one.on}, {"off", one.off}});
+  return json;
 }
 
 std::string Ablation::unchanged() const {

@@ -75,11 +75,23 @@ inline constexpr int64_t kMaxWorkload = 1'000'000;
 /// The most devices, and so processes, of a run.
 inline constexpr int64_t kMaxDevices = 1024;
 
+/// An option of a trainer that can be on or off, whatever the others are.
+struct Switch {
+  std::string name, changes;
+  std::vector<std::string> on, off;   // the words of a command that stand for either
+  std::vector<std::string> excludes;  // switches that can't be on beside it
+
+  bool operator==(const Switch&) const = default;
+};
+inline constexpr size_t kMaxSwitches = 12;
+
 struct Ladder {
   std::string name;    // what its rungs are called by beside another ladder's: "pytorch/02_tf32"
   std::string folder;  // of its file, where its commands run; "" for ours
   WorkloadDefaults workload;
   std::vector<Rung> rungs;  // lowest first
+  std::vector<Switch> switches = {};
+  std::optional<Rung> switched = {};  // what the file says of all rungs; {switches} is still in its command
 
   bool built_in() const { return folder.empty(); }
   /// By "02", "tf32" or "02_tf32". Throws InputError with the nearest name for an unknown one.
@@ -93,6 +105,9 @@ struct Ladder {
   /// The rungs named, ranges ("00-03") among them, or all of them, in the ladder's order. Throws InputError
   /// for an unknown one.
   std::vector<Rung> chosen(const std::vector<std::string>& names) const;
+
+  /// The trainer with these switches on and the others off. Needs `switched`.
+  Rung with(const std::string& rung, const std::vector<std::string>& switches_on) const;
 
   /// What a results file keeps of it.
   Json json() const;

@@ -41,13 +41,15 @@ Ladder load_ladder(const std::string& path) {
   try {
     const fs::path file = fs::is_directory(path) ? fs::path(path) / "ladder.json" : fs::path(path);
     Ladder ladder = ladder_from(load_json(file), fs::absolute(file).parent_path().lexically_normal());
-    for (Rung& rung : ladder.rungs) {
+    const auto check = [&](Rung& rung) {
       try {
         complete(rung, ladder.folder);
       } catch (const InputError& e) {
         throw InputError(cat(rung.name, ": ", e.what()));
       }
-    }
+    };
+    for (Rung& rung : ladder.rungs) check(rung);
+    if (ladder.switched) check(*ladder.switched);
     return ladder;
   } catch (const InputError& e) {
     const std::string what = e.what();

@@ -1,6 +1,8 @@
 #include "bench/report/ablation.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
 
 #include "bench/plan/ladder.h"
 #include "bench/results/rounds.h"
@@ -19,6 +21,12 @@ std::vector<std::string> strings_at(const Json& json, const char* key) {
   return strings;
 }
 
+/// Whether the switches of a ladder file were ablated, not rungs of ours.
+bool of_switches(const Results& results) {
+  const Json ladder = results.plan.value("ladder", Json());
+  return ladder.is_object() && ladder.contains("switches") && results.plan.contains("ablate");
+}
+
 /// "03_fused_adamw" of "without/03_fused_adamw".
 std::string rung_of(const std::string& variant) {
   return variant.substr(is_ablation(variant) ? variant.find('/') + 1 : 0);
@@ -34,6 +42,17 @@ std::string reference_of(const std::string& name, const std::string& tuned) {
 bool looks_for_batch(const std::string& variant) {
   const Rung* rung = ladder().listed(rung_of(variant));
   return rung && rung->batch == BatchSize::largest;
+}
+
+/// Model, B and T of all that was measured, but of what looks for its batch, as they first appear.
+std::vector<Json> configs_of(const Results& results) {
+  std::vector<Json> configs;
+  for (const Run& run : results.runs) {
+    const Json config = {
+        {"model", run.config.at("model")}, {"B", run.config.at("B")}, {"T", run.config.at("T")}};
+    if (!looks_for_batch(run.variant) && std::ranges::count(configs, config) == 0) configs.push_back(config);
+  }
+  return configs;
 }
 
 /// The runs of a variant on a workload, or on its own.
@@ -99,6 +118,7 @@ const Rung& tuned_rung() {
 }
 
 std::string tuned_rung(const Results& results) {
+  if (of_switches(results)) return kAllOn;
   const auto measured = [&](const Rung& rung) {
     return rung.ablated() && std::ranges::find(results.runs, rung.name, &Run::variant) != results.runs.end();
   };
@@ -108,7 +128,12 @@ std::string tuned_rung(const Results& results) {
 }
 
 bool is_ablation(const std::string& variant) {
-  return variant.starts_with(cat(kWithout, "/")) || variant.starts_with(cat(kOnly, "/"));
+  return std::ranges::any_of(std::array{kWithout, kOnly, kBoth},
+                             [&](const char* kind) { return variant.starts_with(cat(kind, "/")); });
+}
+
+std::string pair_of(const std::string& one, const std::string& other) {
+  return cat(kBoth, "/", one, "+", other);
 }
 
 std::vector<AblatedRung> ablated_rungs(const Results& results) {
@@ -118,12 +143,7 @@ std::vector<AblatedRung> ablated_rungs(const Results& results) {
   const auto among = [](const std::string& name, const std::vector<std::string>& list) {
     return std::ranges::count(list, name) > 0;
   };
-  std::vector<Json> configs;
-  for (const Run& run : results.runs) {
-    const Json config = {
-        {"model", run.config.at("model")}, {"B", run.config.at("B")}, {"T", run.config.at("T")}};
-    if (!looks_for_batch(run.variant) && std::ranges::count(configs, config) == 0) configs.push_back(config);
-  }
+  const std::vector<Json> configs = configs_of(results);
   const auto largest = std::max_element(configs.begin(), configs.end(),
                                         [](const Json& a, const Json& b) { return a["B"] < b["B"]; });
 
@@ -137,6 +157,14 @@ std::vector<AblatedRung> ablated_rungs(const Results& results) {
           return Gain{before, after, "unchanged", cat(variant, " ", why->get<std::string>())};
       return gain_of(results, before, after, workload);
     };
+    if (of_switches(results)) {
+      for (const std::string& name : names) {
+        AblatedRung& row = rows.emplace_back(AblatedRung{name, *config, {}, {}, {}});
+        if (among(kWithout, kinds)) row.without = gain(cat(kWithout, "/", name), kAllOn);
+        if (among(kOnly, kinds)) row.only = gain(kAllOff, cat(kOnly, "/", name));
+      }
+      continue;
+    }
     for (const Rung& rung : ladder().rungs) {
       const bool own_batch = rung.batch == BatchSize::largest;
       if (!among(rung.name, names) || rung.parent.empty() || (own_batch && config != largest)) continue;
@@ -151,8 +179,45 @@ std::vector<AblatedRung> ablated_rungs(const Results& results) {
   return rows;
 }
 
+std::vector<AblatedPair> ablated_pairs(const Results& results) {
+  const auto names = strings_at(results.plan.value("ablate", Json::object()), "rungs");
+  std::vector<AblatedPair> rows;
+  for (const Json& config : configs_of(results)) {
+    const std::string workload = workload_of(config);
+    const auto ms_of = [&](const std::string& variant) {  // a step, by round
+      std::map<int64_t, double> ms;
+      for (const auto& [round, run] : rounds_of(results, {variant, workload}))
+        if (run->status == Status::ok && !run->disturbed()) ms[round] = run->summary->median_step_ms;
+      return ms;
+    };
+    for (size_t i = 0; i < names.size(); ++i)
+      for (size_t j = i + 1; j < names.size(); ++j) {
+        const std::string both = pair_of(names[i], names[j]);
+        if (rounds_of(results, {both, workload}).empty()) continue;
+        AblatedPair& row = rows.emplace_back(
+            AblatedPair{names[i], names[j], config, gain_of(results, kAllOff, both, workload), {}});
+        const auto off = ms_of(kAllOff), one = ms_of(cat(kOnly, "/", names[i])),
+                   other = ms_of(cat(kOnly, "/", names[j])), together = ms_of(both);
+        std::vector<double> ratios;
+        for (const auto& [round, ms] : together)
+          if (off.contains(round) && one.contains(round) && other.contains(round))
+            ratios.push_back(one.at(round) * other.at(round) / (off.at(round) * ms));
+        if (!ratios.empty()) row.interaction = median_over_rounds(ratios);
+      }
+  }
+  return rows;
+}
+
+Json to_json(const AblatedPair& row) {
+  Json json = {{"switches", {row.one, row.other}}, {"config", row.config}, {"both", to_json(row.both)}};
+  if (!row.interaction) return json;
+  json["interaction"] = to_json(*row.interaction, "value");
+  return json;
+}
+
 Json to_json(const AblatedRung& row) {
-  Json json = {{"rung", row.rung}, {"config", row.config}, {"ladder", to_json(row.ladder)}};
+  Json json = {{"rung", row.rung}, {"config", row.config}};
+  if (row.ladder) json["ladder"] = to_json(*row.ladder);
   if (row.without) json["without"] = to_json(*row.without);
   if (row.only) json["only"] = to_json(*row.only);
   return json;

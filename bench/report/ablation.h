@@ -12,14 +12,18 @@
 
 namespace stepladder {
 
-inline constexpr const char *kWithout = "without", *kOnly = "only";
+inline constexpr const char *kWithout = "without", *kOnly = "only", *kBoth = "both";
+/// What a ladder's trainer is called with all its switches off, and with all on.
+inline constexpr const char *kAllOff = "all_off", *kAllOn = "all_on";
+/// "both/compile+fused": two switches alone.
+std::string pair_of(const std::string& one, const std::string& other);
 
 /// The last rung of usual batch for one device: what the rungs below are left out of.
 const Rung& tuned_rung();
 /// That of the ladder that was measured, which may have grown since.
 std::string tuned_rung(const Results& results);
 
-/// Of "without/03_fused_adamw" or "only/03_fused_adamw".
+/// Whether it is called as "without/03_fused_adamw", "only/03_fused_adamw" or "both/compile+fused".
 bool is_ablation(const std::string& variant);
 
 /// How many times faster `after` is than `before`, two variants. A number only where all runs of both are ok.
@@ -36,12 +40,12 @@ struct Gain {
   bool ok() const { return status == "ok"; }
 };
 
-/// A rung on a workload, ablated. A rung that looks for its batch is there once, against the largest of the
-/// other batches.
+/// A rung or a switch on a workload, ablated. A rung that looks for its batch is there once, against the
+/// largest of the other batches.
 struct AblatedRung {
   std::string rung;
   Json config;                  // model, B and T of what it is measured against
-  Gain ladder;                  // the rung before -> the rung
+  std::optional<Gain> ladder;   // the rung before -> the rung; none of a switch
   std::optional<Gain> without;  // the tuned rung without it -> the tuned rung; where asked for
   std::optional<Gain> only;     // the first rung -> the first rung with it alone; where asked for
 };
@@ -49,6 +53,19 @@ struct AblatedRung {
 /// Workload by workload in the order of the ladder; none unless the plan is of an ablation.
 std::vector<AblatedRung> ablated_rungs(const Results& results);
 
+/// Two switches on a workload, and nothing else on.
+struct AblatedPair {
+  std::string one, other;
+  Json config;
+  Gain both;  // all off -> both on
+  /// The gain of both over the product of each one's alone, in rounds of all four: over 1, each is worth more
+  /// beside the other.
+  std::optional<Estimate> interaction;
+};
+
+std::vector<AblatedPair> ablated_pairs(const Results& results);
+
 Json to_json(const AblatedRung& row);
+Json to_json(const AblatedPair& row);
 
 }  // namespace stepladder

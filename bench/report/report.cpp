@@ -193,7 +193,8 @@ Table to_loss_table(const std::vector<ResultRow>& rows, bool ratios_only) {
 
 /// A rung's gains in the order of kGains; null for a kind that was not asked for.
 std::vector<const Gain*> gains_of(const AblatedRung& row) {
-  return {&row.ladder, row.without ? &*row.without : nullptr, row.only ? &*row.only : nullptr};
+  return {row.ladder ? &*row.ladder : nullptr, row.without ? &*row.without : nullptr,
+          row.only ? &*row.only : nullptr};
 }
 constexpr const char* kGains[] = {"ladder gain", "leave-one-out", "only-one"};
 

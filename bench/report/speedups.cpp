@@ -162,6 +162,7 @@ Json results_file_json(const Results& results) {
   json["variants"] = Json::array();
   for (const ResultRow& row : aggregate(results)) json["variants"].push_back(Writer::write(row));
   for (const AblatedRung& row : ablated_rungs(results)) json["ablations"].push_back(to_json(row));
+  for (const AblatedPair& row : ablated_pairs(results)) json["interactions"].push_back(to_json(row));
   for (const ScaledRun& row : scaling(results)) json["scaling"].push_back(to_json(row));
   for (const PredictedRun& row : predicted_scaling(results))
     json["scaling_predicted"].push_back(to_json(row));

@@ -8,8 +8,9 @@
 namespace stepladder {
 namespace {
 
-const std::vector<std::string> kNames = {"arguments", "backend", "batch",  "data", "device", "devices", "lr",
-                                         "model",     "path",    "python", "seed", "seq",    "steps"};
+const std::vector<std::string> kNames = {"arguments", "backend", "batch", "data",    "device",
+                                         "devices",   "lr",      "model", "path",    "python",
+                                         "seed",      "seq",     "steps", "switches"};
 
 }  // namespace
 
@@ -20,9 +21,9 @@ void check_placeholders(const std::string& text) {
     const std::string name = text.substr(open + 1, close - open - 1);
     if (std::ranges::find(kNames, name) == kNames.end())
       throw InputError(cat("{", name, "} stands for nothing: did you mean {", nearest(name, kNames), "}?"));
-    if (name == "arguments" && text != kArguments)
+    if ((name == "arguments" && text != kArguments) || (name == "switches" && text != kSwitches))
       throw InputError(
-          cat("{arguments} in '", text, "': it is several words, so it must be a word by itself"));
+          cat("{", name, "} in '", text, "': it is several words, so it must be a word by itself"));
   }
 }
 

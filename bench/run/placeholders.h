@@ -12,6 +12,8 @@ using Values = std::map<std::string, std::string>;
 
 /// Stands for a rung's options, one word each; only as a word of its own.
 inline constexpr const char* kArguments = "{arguments}";
+/// Stands for the words of a ladder file's switches, on or off; only as a word of its own.
+inline constexpr const char* kSwitches = "{switches}";
 
 /// Throws InputError for "{name}" of small letters and underscores that stands for nothing. Other braces are
 /// text.
