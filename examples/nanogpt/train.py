@@ -1,7 +1,8 @@
-"""Trains a small GPT. Every rung of ladder.json is this program with one more flag.
+"""Trains a small GPT. Every rung of ladder.json is this program with one more flag; switches.json names the flags.
 
     python train.py --batch 4 --seq 64 --steps 100 --dtype bf16 --compile
     stepladder run --ladder ladder.json
+    stepladder ablate --ladder switches.json
 """
 
 import argparse
@@ -20,12 +21,15 @@ for name, default, what in (("batch", 4, "sequences of a step"), ("seq", 64, "to
 parser.add_argument("--data", help="tokens as raw uint16, as nanoGPT prepares them; default: random ones")
 parser.add_argument("--lr", type=float, default=1e-3)
 parser.add_argument("--dtype", choices=("fp32", "bf16"), default="fp32", help="bf16: autocast")
+parser.add_argument("--tf32", action="store_true", help="products of fp32 on TF32 tensor cores")
+parser.add_argument("--flash", action="store_true", help="F.scaled_dot_product_attention")
 parser.add_argument("--compile", action="store_true", help="torch.compile")
 parser.add_argument("--fused-adamw", action="store_true", help="one kernel for the update")
 args = parser.parse_args()
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
 torch.manual_seed(args.seed)
+torch.set_float32_matmul_precision("high" if args.tf32 else "highest")
 if args.data:
     with open(args.data, "rb") as file:
         tokens = torch.tensor(memoryview(file.read()).cast("H"), dtype=torch.long)
@@ -50,13 +54,14 @@ def validate() -> float:
     return sum(mean_loss(val_tokens).item() for _ in range(8)) / 8
 
 
-model = GPT(args.vocab, args.seq, args.layers, args.heads, args.channels).to(device)
+model = GPT(args.vocab, args.seq, args.layers, args.heads, args.channels, args.flash).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.95), weight_decay=0.1,
                               **({"fused": True} if args.fused_adamw else {"foreach": False}))
 if args.compile:
     model = torch.compile(model)
 
-run = stepladder.start(args.batch, args.seq, dtype=args.dtype, compile=args.compile, fused_adamw=args.fused_adamw)
+run = stepladder.start(args.batch, args.seq, dtype=args.dtype, tf32=args.tf32, flash=args.flash, compile=args.compile,
+                       fused_adamw=args.fused_adamw)
 for i in range(args.steps):
     with run.step() as step:
         loss = mean_loss(tokens)
