@@ -983,6 +983,26 @@ TEST_F(OwnTrainer, WhoseLadderNamesItsModelIsToldThatMfuNeedsItsMathToo) {
   EXPECT_FALSE(says(stepladder("check-trainer --ladder own/ladder.json 01").out, {"MFU"}));
 }
 
+TEST_F(OwnTrainer, MayHaveARungOfAnotherBatchWhoseSpeedIsComparedPerToken) {
+  ladder(R"(, "batch": 8)");
+  ASSERT_EQ(run("--rounds 1").code, 0);
+  const Results measured = results();
+  EXPECT_EQ(measured.runs[0].config["B"], 4);
+  EXPECT_EQ(measured.runs[1].config["B"], 8);
+  EXPECT_EQ(json()["plan"]["own_batch"]["01_fast"], 8);
+  const Json rows = json()["variants"];
+  EXPECT_DOUBLE_EQ(rows[1]["speedup_previous"]["ratio"], 4.0) << "half the time for twice the tokens";
+  EXPECT_EQ(stepladder("resume r.json --rounds 2 --ladder own/ladder.json").code, 0);
+  ASSERT_EQ(run("--rounds 1 --batch 2 --overwrite").code, 0);
+  EXPECT_EQ(results().runs[1].config["B"], 2) << "as asked for";
+  for (const char* wrong : {R"("half")", "0", "1.5", "[4]"}) {
+    ladder(cat(R"(, "batch": )", wrong));
+    const Outcome outcome = run("--overwrite");
+    EXPECT_EQ(outcome.code, kExitUsage) << wrong;
+    EXPECT_TRUE(says(outcome.err, {"rungs[1]", "batch"})) << outcome.err;
+  }
+}
+
 /// A trainer with switches: a step takes 20 ms, with --fast 10, with --faster 16, with both 6.
 class Switches : public OwnTrainer {
  protected:

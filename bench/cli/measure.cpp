@@ -351,8 +351,12 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
   else
     plan.batch = usual.batch.empty() ? preset.batch : usual.batch;
   const bool one_batch = !options.batch.empty() || !usual.batch.empty();
-  if (one_batch && plan.ablate.is_null())  // an ablation of the batch looks for its own
-    for (Program& program : plan.programs) program.batch = BatchSize::usual;
+  for (Program& program : plan.programs) {
+    if (program.batch == BatchSize::own && options.batch.empty())
+      plan.own_batch[program.variant] = program.own_batch;
+    else if (one_batch && plan.ablate.is_null())  // an ablation of the batch looks for its own
+      program.batch = BatchSize::usual;
+  }
   plan.settings = options.rung;
   const bool takes_model =
       std::ranges::any_of(plan.ladder.rungs, [](const Rung& rung) { return is_told(rung, "model"); });
@@ -402,7 +406,7 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
   check_workload(plan);
   if (options.check_only) return;
   for (const Program& program : plan.programs) plan.source_hashes[program.variant] = program.source_hash();
-  plan.own_batch = own_batches(plan, preset.max_batch);
+  plan.own_batch.merge(own_batches(plan, preset.max_batch));
 }
 
 int measure(const MeasureOptions& options, Plan plan) {

@@ -170,9 +170,13 @@ Rung rung_from(const Json& row, bool ours) {
       field_if<double>(row, "tolerance", "a number").value_or(std::numeric_limits<double>::infinity());
   if (!(rung.tolerance >= 0.0)) throw InputError("its tolerance is negative");
   rung.diff_budget = count_at(row, "diff_budget", 0, 0, kMaxWorkload);
-  if (const auto batch = text_if(row, "batch")) {
-    if (*batch != "largest") throw InputError(cat("batch is not \"largest\" but ", Json(*batch).dump()));
+  if (const Json batch = row.value("batch", Json()); batch == "largest") {
     rung.batch = BatchSize::largest;
+  } else if (!batch.is_null()) {
+    rung.batch = BatchSize::own;
+    rung.own_batch = batch.is_string() ? 0 : *count_if(row, "batch", 1);
+    if (batch.is_string())
+      throw InputError(cat("batch is neither \"largest\" nor a number but ", batch.dump()));
   }
   rung.beside = field_if<bool>(row, "beside", "true or false").value_or(false);
   rung.sharded = field_if<bool>(row, "sharded", "true or false").value_or(false);
@@ -485,6 +489,7 @@ Json Ladder::json() const {
       row["environment"][variable.substr(0, sign)] = variable.substr(sign + 1);
     }
     if (rung.batch == BatchSize::largest) row["batch"] = "largest";
+    if (rung.batch == BatchSize::own) row["batch"] = rung.own_batch;
     rows.push_back(std::move(row));
   }
   Json json = {{"name", name}, {"rungs", rows}};

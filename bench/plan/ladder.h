@@ -27,6 +27,7 @@ struct Rung {
   std::optional<MathMode> math = MathMode::fp32;  // none where a ladder file leaves it out
   double tolerance = 0.0;  // relative, of a step's loss against the first rung's; infinite: not compared
   BatchSize batch = BatchSize::usual;
+  int64_t own_batch = 0;  // of BatchSize::own
   /// It stands beside the ladder, without a number: no rung builds on it, and none is ablated from it.
   bool beside = false;
   /// Its optimizer state is cut into equal parts, one for each device.

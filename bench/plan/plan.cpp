@@ -145,7 +145,7 @@ std::vector<Workload> workloads_of(const Plan& plan, int64_t round) {
       if (!plan.own_batch.contains(program.variant)) add_workloads(plan, program, batch, round, workloads);
   for (const Program& program : plan.programs)
     if (const auto own = plan.own_batch.find(program.variant); own != plan.own_batch.end())
-      workloads.push_back(workload_for(plan, program, own->second, round));
+      add_workloads(plan, program, own->second, round, workloads);
   if (plan.order == "abba" && round % 2 == 1) std::ranges::reverse(workloads);
   if (plan.order == "shuffled") {  // Fisher and Yates
     const uint64_t seed = random_bits(plan.order_seed, static_cast<uint64_t>(round));

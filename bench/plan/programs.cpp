@@ -67,6 +67,7 @@ Program program_of(const Rung& rung, const Ladder& of, bool is_peer, const Value
   program.math = rung.math;
   program.tolerance = rung.tolerance;
   program.batch = rung.batch;
+  program.own_batch = rung.own_batch;
   program.devices = rung.devices;
   program.compute_capability = rung.compute_capability;
   program.folder = of.folder;

@@ -33,7 +33,7 @@ const ResultRow* held_against(const std::string& variant, const ResultRow& row,
                               const std::vector<ResultRow>& rows, bool strong, const Ladder& ladder) {
   const ResultRow* best = nullptr;
   const Rung* rung = ladder.listed(row.variant);
-  const bool own_batch = rung && rung->batch == BatchSize::largest;
+  const bool own_batch = rung && rung->batch != BatchSize::usual;
   const auto size = [](const ResultRow& of) {
     return std::pair(of.status == Status::ok, of.config.at("B").get<int64_t>());
   };

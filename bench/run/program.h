@@ -12,9 +12,9 @@
 
 namespace stepladder {
 
-/// Which micro-batch a program trains on when none is asked for: the default, or the largest power of two
-/// that fits into the device's memory.
-enum class BatchSize { usual, largest };
+/// Which micro-batch a program trains on when none is asked for: the default, the largest power of two that
+/// fits into the device's memory, or what its ladder file says of this rung.
+enum class BatchSize { usual, largest, own };
 
 /// Why `device` can't run what needs a GPU of `compute_capability`: "needs sm_80, this is sm_75 (Tesla T4)";
 /// "" when it can. The CPU backend runs everything, reduced precisions emulated.
@@ -32,6 +32,7 @@ struct Program {
   std::optional<MathMode> math = MathMode::fp32;  // of its GEMMs: picks the peak of MFU; none: unknown
   double tolerance = 0.0;  // relative, of a rung's loss against the first rung's; peers aren't compared
   BatchSize batch = BatchSize::usual;
+  int64_t own_batch = 0;       // of BatchSize::own
   int64_t devices = 1;         // least number that it is for
   int compute_capability = 0;  // least one of a GPU that it needs, 80 for sm_80
   std::string folder = {};     // where it runs; "" for the current one
