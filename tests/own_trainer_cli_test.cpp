@@ -945,6 +945,33 @@ TEST_F(OwnTrainer, ThatIsFitPassesItsCheck) {
   EXPECT_EQ(stepladder("check-trainer").code, 2);
 }
 
+TEST_F(OwnTrainer, IsToldWhatItIsReadyForAndWhatToAddForTheRest) {
+  const std::string check = "check-trainer --ladder own/ladder.json ";
+  EXPECT_TRUE(says(stepladder(check + "00").out, {"\"tolerance\"", "run.evaluated", "\"switches\""}));
+  EXPECT_FALSE(says(stepladder(check + "01").out, {"\"tolerance\""}));
+  const std::string before = read_file(folder_ / "own/trainer.sh");
+  std::string evaluates = before;
+  const std::string end = R"(say '{"event":"end")";
+  ASSERT_NE(evaluates.find(end), std::string::npos) << evaluates;
+  evaluates.insert(evaluates.find(end), R"(say '{"event":"eval","step":'$3',"val_loss":4.5}'
+[ "$3" != "$STEPLADDER_EVAL_EVERY" ] && exit 9
+)");
+  write_file(folder_ / "own/trainer.sh", evaluates);
+  const std::string said = stepladder(check + "00").out;
+  EXPECT_FALSE(says(said, {"run.evaluated"})) << said;
+  EXPECT_TRUE(says(said, {"{seed}"})) << said;
+  std::string text = read_file(folder_ / "own/ladder.json");
+  text.insert(text.find("\"rungs\""),
+              R"("command": ["sh", "trainer.sh", "{batch}", "{seq}", "{steps}", "10", "{seed}", "{switches}"],
+    "switches": [{"name": "faster", "on": ["x"]}], )");
+  text.erase(text.find("\"rungs\""));
+  text.erase(text.rfind(','));
+  write_file(folder_ / "own/ladder.json", text + "}");
+  const std::string all = stepladder(check).out;
+  EXPECT_FALSE(says(all, {"{seed}"})) << all;
+  EXPECT_TRUE(says(all, {"yes: switches faster"})) << all;
+}
+
 TEST_F(OwnTrainer, WhoseDtypeContradictsItsMathIsNoted) {
   const auto notes = [&](const std::string& math, const std::string& dtype) {
     trainer("trainer.sh", cat(R"(say '{"event":"start","config":{"B":'$1',"T":'$2',"dtype":")", dtype, R"("}}'

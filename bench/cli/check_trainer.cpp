@@ -1,3 +1,4 @@
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 
@@ -71,6 +72,23 @@ Rows told(const Run& run) {
           {"start-up", cat(fixed(run.summary->startup_ms, 0), " ms")}};
 }
 
+/// What it can be used for as it is, and what to add for the rest.
+Rows uses_of(const Run& run, const Program& program, const Ladder& ladder) {
+  const bool held_to_a_loss = std::isfinite(program.tolerance);
+  std::vector<std::string> names;
+  for (const Switch& one : ladder.switches) names.push_back(one.name);
+  return {
+      {"run", "yes"},
+      {"gate", held_to_a_loss ? "yes" : "yes; losses are not compared: \"tolerance\" in its ladder file"},
+      {"run --until-loss",
+       run.evaluations.empty()
+           ? "no validation loss came: after a step, `if run.evaluation_due: run.evaluated(validate())`"
+       : is_told(program, "seed") ? "yes"
+                                  : "yes; all rounds train from one seed: {seed} in its command"},
+      {"ablate", ladder.switches.empty() ? "no: \"switches\" in its ladder file, {switches} in its command"
+                                         : cat("yes: switches ", join(names, ", "))}};
+}
+
 /// What is not wrong, and yet worth a change.
 std::vector<std::string> advice(const Run& run, const Program& program, const WorkloadDefaults& asked) {
   std::vector<std::string> lines;
@@ -107,7 +125,7 @@ bool check_one(const Plan& plan, const Program& program) {
     std::cout << std::endl;
     return false;
   }
-  std::cout << box(told(run));
+  std::cout << box(told(run)) << "ready for\n" << box(uses_of(run, program, plan.ladder));
   for (const std::string& line : advice(run, program, asked))
     std::cout << "note: " << printable(line, kMaxMessage) << "\n";
   std::cout << "ok\n" << std::endl;
@@ -162,6 +180,8 @@ int check_trainer(CheckOptions& options) {
   plan.settings.seq = asked.seq.value_or(kShortSeq);
   plan.settings.model = asked.model.value_or("gpt2-tiny");
   plan.settings.steps = options.steps;
+  plan.settings.until_loss = 0.0;  // which no loss is: it shows whether the trainer evaluates
+  plan.settings.eval_every = static_cast<int>(options.steps);
   if (options.data) plan.settings.data = *options.data;
   const DeviceProbe probe = probe_device("auto", 0);
   plan.settings.backend = probe.error.empty() ? probe.device.backend : "cpu";
