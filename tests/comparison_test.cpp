@@ -79,6 +79,28 @@ TEST(Comparison, TheBoundsDecide) {
   EXPECT_EQ(row.reason, "slower");
 }
 
+TEST(Comparison, AnUndecidedRowSaysHowManyPairsWouldTell) {
+  const auto scattered = [](size_t pairs, double slower) {
+    Pair pair;
+    std::vector<double> ms;
+    for (size_t i = 0; i < pairs; ++i) ms.push_back(40 * (1 + slower + (i % 2 == 0 ? 0.02 : -0.02)));
+    pair.add(kRung, std::vector<double>(pairs, 40.0), ms);
+    return pair.compared().rows[0];
+  };
+  for (const double slower : {0.0, 0.02}) {
+    const ComparedRow row = scattered(6, slower);
+    ASSERT_EQ(row.verdict, Verdict::inconclusive);
+    const size_t at = row.reason.find("about ");
+    ASSERT_NE(at, std::string::npos) << row.reason;
+    const size_t needed = std::stoul(row.reason.substr(at + 6));
+    EXPECT_GT(needed, 6U);
+    EXPECT_LT(needed, 30U);
+    EXPECT_EQ(scattered(needed / 2 * 2 + 2, slower).numbers->time().below(), slower == 0.0);
+    EXPECT_EQ(scattered(needed / 2 * 2 + 2, slower).numbers->time().above(), slower > 0.0);
+  }
+  EXPECT_TRUE(says(scattered(6, 0.0101).reason, {"--steps"}));
+}
+
 TEST(Comparison, CalibratedNoiseRaisesTheLimit) {
   Limits limits;
   limits.noise[{kRung, "gpt2 B=16 T=1024"}].time = {0.08, -0.08, 0.09, -0.07, 0.1};

@@ -308,6 +308,32 @@ std::string slower_text(const ComparedQuantity& time, const ComparedQuantity* cy
                  : "");
 }
 
+/// How many pairs would tell the verdict if each quantity kept its mean and spread: a bound's distance from
+/// the mean is spread / sqrt(pairs). Infinite where a mean lies on its limit.
+double pairs_that_tell(const std::vector<ComparedQuantity>& quantities) {
+  double regression = INFINITY, pass = 0.0;  // one quantity is enough, or all are needed
+  for (const ComparedQuantity& one : quantities) {
+    if (!one.change || one.what == Quantity::energy) continue;
+    const double to_limit = std::log1p(one.limit) - one.change->log_ratio;
+    const double half =
+        to_limit > 0.0 ? one.change->hi - one.change->log_ratio : one.change->log_ratio - one.change->lo;
+    const double needed = static_cast<double>(one.pairs) * std::pow(half / to_limit, 2);
+    if (to_limit <= 0.0) regression = std::min(regression, needed);
+    pass = std::max(pass, to_limit > 0.0 ? needed : INFINITY);
+  }
+  return std::min(regression, pass);
+}
+
+/// What would tell, of bounds that enclose the limit.
+std::string advice_of(const ComparedRow::Numbers& n) {
+  constexpr double kMostPairs = 200.0;
+  const double pairs = pairs_that_tell(n.quantities);
+  if (pairs > kMostPairs)
+    return "; the change lies so near to it that pairs won't tell: more --steps, or another limit";
+  return cat("; about ", std::max(std::ceil(pairs), static_cast<double>(n.pairs + 1)),
+             " pairs would tell, if it stays as it is");
+}
+
 /// Why neither verdict holds.
 std::string undecided_text(const ComparedRow::Numbers& n) {
   if (!n.time().change) return "too few pairs";
@@ -315,7 +341,7 @@ std::string undecided_text(const ComparedRow::Numbers& n) {
     if (const ComparedQuantity* one = n.find(what); one && !one->change)
       return cat("too few pairs know the ", name_of(what), " of both");
   const auto above = std::ranges::find_if(n.quantities, &ComparedQuantity::above);
-  if (above == n.quantities.end()) return "the bounds enclose the limit";
+  if (above == n.quantities.end()) return "the bounds enclose the limit" + advice_of(n);
   const std::string what = above->what == Quantity::time ? "slower" : change_text(*above);
   return above->pairs < kMinCertainPairs
              ? cat(what, ", but ", above->pairs, " pairs are never certain: ", kMinCertainPairs, " at least")
