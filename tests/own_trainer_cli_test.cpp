@@ -1407,6 +1407,21 @@ std::string python_with(const std::string& modules) {
   return "";
 }
 
+TEST_F(OwnTrainer, OfTheSpeedrunReachesALossSoonerWithAllItsSwitchesOn) {
+  const std::string python = python_with("torch; torch.nn.functional.rms_norm");
+  if (python.empty()) GTEST_SKIP() << "no Python with PyTorch of 2.4 or newer";
+  const Outcome outcome = stepladder(cat(
+      "run --ladder " STEPLADDER_SOURCE_DIR "/examples/speedrun/switches.json --data " STEPLADDER_SOURCE_DIR
+      "/data/austen.txt --backend cpu --rounds 1 --until-loss 2.8 --max-steps 150 --eval-every 10 "
+      "--out r.json --python ",
+      python));
+  ASSERT_TRUE(outcome.code == kExitOk || outcome.code == kExitInconclusive) << outcome.out << outcome.err;
+  const Results measured = results();
+  const auto &off = *measured.runs.at(0).summary->to_loss, &on = *measured.runs.at(1).summary->to_loss;
+  EXPECT_TRUE(on.reached);
+  EXPECT_LT(on.steps, off.steps);
+}
+
 /// PyTorch's ladder of examples/nanogpt where PyTorch is, else a stand-in that sleeps and uses the same
 /// module.
 class PythonLadder : public OwnTrainer {
