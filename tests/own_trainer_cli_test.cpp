@@ -1096,6 +1096,14 @@ TEST_F(Switches, AreGoneOnWithAndChosen) {
   EXPECT_EQ(results().rounds_begun(), 2);
 }
 
+TEST_F(Switches, AreAPartOfACampaign) {
+  write_file(folder_ / "plan.json", R"([{"name": "one", "command": "ablate --rounds 1"}])");
+  const Outcome outcome =
+      stepladder("campaign --ladder own/ladder.json --plan plan.json --backend cpu --out r.json");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(gains_of("fast").size(), 2U);
+}
+
 TEST_F(Switches, ThatBreakTheTrainerLeaveTheOthersTheirRows) {
   switched(R"([{"name": "fast", "on": ["--fast"]}, {"name": "broken", "on": ["--breaks"]}])");
   EXPECT_EQ(ablate("--rounds 1").code, kExitFailed);
