@@ -259,7 +259,7 @@ Json carry_out(const Plan& plan, ResultsFile& file) {
       if (!is_due(workload)) continue;
       workload.telemetry = &telemetry;
       const auto& [variant, name] = workload.row();
-      progress.start(variant + " " + name, round, workload.steps);
+      progress.start(cat(variant, " ", name), round, workload.steps);
       Run run = run_program(workload, [&](const Step& step) { progress.step(step); });
       if (!workload.until_loss) check_learning(run, workload.program.tolerance, first, measured.runs);
       const bool is_first_baseline =
