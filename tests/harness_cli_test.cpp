@@ -206,12 +206,16 @@ TEST_F(HarnessCli, HelpNamesEveryCommandThatIsNotHidden) {
   EXPECT_EQ(bare.code, kExitUsage);
   EXPECT_EQ(bare.out, help.out);
   EXPECT_FALSE(has(help.out, "probe-device"));
-  const Outcome run_help = stepladder("run --help");
+  const Outcome run_help = stepladder("run --help-all"), usual = stepladder("run --help");
   for (const char* name :
        {"--preset", "--rungs", "--model",  "--batch",     "--seq",     "--steps", "--warmup",
         "--rounds", "--seed",  "--data",   "--val-data",  "--shuffle", "--lr",    "--backend",
         "--device", "--out",   "--resume", "--overwrite", "--timeout", "--peer",  "--python"})
     EXPECT_TRUE(has(run_help.out, name)) << name;
+  EXPECT_TRUE(has(usual.out, "--rungs") && has(usual.out, "--help-all"));
+  EXPECT_FALSE(has(usual.out, "--order-seed")) << "which few need";
+  const auto lines = [](const std::string& text) { return std::ranges::count(text, '\n'); };
+  EXPECT_LT(2 * lines(usual.out), lines(run_help.out));
 }
 
 TEST_F(HarnessCli, BashCompletesCommandsOptionsAndWhatTheyTake) {

@@ -167,13 +167,14 @@ TEST_F(RungCli, UnknownModelNamesTheNearest) {
 }
 
 TEST_F(RungCli, HelpListsLongOptionsAndShowsItselfForH) {
-  const Result help = run({"--help"});
+  const Result help = run({"--help-all"});
   EXPECT_EQ(help.code, 0);
   for (const char* option :
-       {"--data", "--batch", "--warmup-lr-steps", "--sample-every", "--events", "--version"})
+       {"--data", "--batch", "--warmup-lr-steps", "--sample-every", "--events", "--version", "--lr"})
     EXPECT_NE(help.out.find(option), std::string::npos) << option;
   EXPECT_FALSE(std::regex_search(help.out, std::regex("(^|\\s)-[a-gi-z]")));
-  EXPECT_EQ(run({"-h"}).out, help.out);
+  EXPECT_EQ(run({"-h"}).out, run({"--help"}).out);
+  EXPECT_NE(run({"-h"}).out, help.out);
   EXPECT_TRUE(run({"--version"}).out.starts_with(std::string(kRung) + " "));
 }
 

@@ -140,9 +140,19 @@ std::string help_column(const std::string& text) {
   return folded(text, std::max(prose_width(), kHelpColumn + 30) - kHelpColumn);
 }
 
-/// The options of a command, and its help.
-void add(CLI::App& app, const Command& command) {
-  app.set_help_flag("-h,--help", "print this and exit")->group("Other");
+constexpr const char* kHelpAll = "--help-all";
+
+/// The options of a command, and its help: of all of them, or of its usual ones.
+void add(CLI::App& app, const Command& command, bool help_all) {
+  const auto heading = [&](const Option& option) {
+    return help_all || command.usual.empty() || command.usual.contains(option.name) ? option.group : "";
+  };
+  const auto rare = std::ranges::count_if(
+      command.options, [&](const Option& option) { return heading(option) != option.group; });
+  app.set_help_flag(
+         command.usual.empty() ? "-h,--help" : cat("-h,--help,", kHelpAll),
+         cat("print this and exit", rare == 0 ? "" : cat("; ", kHelpAll, " has ", rare, " options more")))
+      ->group("Other");
   app.get_formatter()->column_width(kHelpColumn);
   app.footer(folded(command.footer));
   if (command.rest) app.prefix_command();
@@ -156,7 +166,7 @@ void add(CLI::App& app, const Command& command) {
         [&](auto* v) {
           using T = std::remove_cvref_t<decltype(*v)>;
           if constexpr (std::is_same_v<T, bool>) {
-            app.add_flag(flag, *v, help)->group(option.group);
+            app.add_flag(flag, *v, help)->group(heading(option));
           } else {
             CLI::Option* added = nullptr;
             const bool commas = kList<T> && !argument;
@@ -176,7 +186,7 @@ void add(CLI::App& app, const Command& command) {
             if (argument)
               added->required(option.text().empty())->default_str(option.text());
             else
-              added->group(option.group)->default_str(option.text());
+              added->group(heading(option))->default_str(option.text());
             if constexpr (!kList<T>) added->take_last();
             const auto problem_here = commas ? problem_of_items : problem<T>;
             added->check(CLI::Validator(
@@ -238,14 +248,16 @@ int run_command_line(const Command& program, const std::string& version, int arg
                      const std::vector<Command>& subcommands) {
   fill_standard_streams();
   CLI::App app(program.about, program.name);
-  add(app, program);
+  const bool help_all =
+      std::any_of(argv, argv + argc, [](std::string_view word) { return word == kHelpAll; });
+  add(app, program, help_all);
   app.set_version_flag("--version", cat(program.name, " ", version), "print the version and exit")
       ->group("Other");
   const Command* chosen = &program;
   for (const Command& command : subcommands) {
     CLI::App* sub = app.add_subcommand(command.name, help_column(command.about));
     if (command.about.empty()) sub->group("");
-    add(*sub, command);
+    add(*sub, command, help_all);
     sub->callback([&chosen, &command, sub] {
       chosen = &command;
       if (command.rest) *command.rest = sub->remaining();

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -53,13 +54,18 @@ struct Command {
   std::string footer = {};                   // of the help
   std::vector<std::string>* rest = nullptr;  // takes all that follows the name as it is
   bool takes_rung = false;                   // as the first of those
+  std::set<std::string> usual = {};  // options that --help shows, --help-all the others too; none: all
 };
 
 /// The command with an Options of its own, whose options() it takes and which `run` gets.
 template <class Options>
-Command command(const char* name, const char* about, int (*run)(Options&)) {
+Command command(const char* name, const char* about, int (*run)(Options&), std::set<std::string> usual = {}) {
   const auto options = std::make_shared<Options>();
-  return {name, about, options->options(), [options, run] { return run(*options); }};
+  return {.name = name,
+          .about = about,
+          .options = options->options(),
+          .run = [options, run] { return run(*options); },
+          .usual = std::move(usual)};
 }
 
 /// Parses the command line and runs the program, or the one of its subcommands that is named; answers --help

@@ -168,7 +168,8 @@ int ablate(AblateOptions& options) {
 }  // namespace
 
 Command ablate_command() {
-  return command<AblateOptions>("ablate", "measure each rung left out, and each alone", ablate);
+  return command<AblateOptions>("ablate", "measure each rung left out, and each alone", ablate,
+                                kUsualOptions);
 }
 
 }  // namespace stepladder

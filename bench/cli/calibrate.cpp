@@ -131,7 +131,7 @@ int calibrate(CalibrateOptions& options) {
 
 Command calibrate_command() {
   return command<CalibrateOptions>("calibrate", "how much this machine's times differ where nothing changed",
-                                   calibrate);
+                                   calibrate, kUsualOptions);
 }
 
 }  // namespace stepladder

@@ -562,8 +562,9 @@ int campaign(CampaignOptions& options) {
 }  // namespace
 
 Command campaign_command() {
-  return command<CampaignOptions>(
-      "campaign", "run a plan of commands into one file, from which a device's page is made", campaign);
+  return command<CampaignOptions>("campaign",
+                                  "run a plan of commands into one file, from which a device's page is made",
+                                  campaign, kUsualOptions);
 }
 
 }  // namespace stepladder

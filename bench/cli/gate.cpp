@@ -360,8 +360,9 @@ int gate(GateOptions& options) {
 }  // namespace
 
 Command gate_command() {
-  return command<GateOptions>(
-      "gate", "measures two builds, alternating, until it is clear whether one is slower", gate);
+  return command<GateOptions>("gate",
+                              "measures two builds, alternating, until it is clear whether one is slower",
+                              gate, kUsualOptions);
 }
 
 }  // namespace stepladder

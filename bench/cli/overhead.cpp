@@ -202,8 +202,8 @@ int overhead(OverheadOptions& options) {
 }  // namespace
 
 Command overhead_command() {
-  return command<OverheadOptions>("overhead",
-                                  "are rungs as fast under the harness as they are by themselves?", overhead);
+  return command<OverheadOptions>(
+      "overhead", "are rungs as fast under the harness as they are by themselves?", overhead, kUsualOptions);
 }
 
 }  // namespace stepladder

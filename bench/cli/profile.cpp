@@ -146,7 +146,7 @@ int profile(ProfileOptions& options) try { return trace(options); } catch (const
 
 Command profile_command() {
   return command<ProfileOptions>("profile", "where the time of a rung's step goes, traced apart from runs",
-                                 profile);
+                                 profile, kUsualOptions);
 }
 
 }  // namespace stepladder

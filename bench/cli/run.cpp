@@ -45,7 +45,7 @@ int run(RunOptions& options) {
 }  // namespace
 
 Command run_command() {
-  return command<RunOptions>("run", "climb the ladder and measure each rung", run);
+  return command<RunOptions>("run", "climb the ladder and measure each rung", run, kUsualOptions);
 }
 
 }  // namespace stepladder

@@ -23,7 +23,13 @@ int RungApp::run(int argc, const char* const* argv) {
     return kExitOk;
   };
   const std::string about = cat(build_.name, ": trains GPT-2; ", row_of(build_.name).changes);
-  return run_command_line({build_.name, about, settings.options(), train_or_sample},
+  return run_command_line({.name = build_.name,
+                           .about = about,
+                           .options = settings.options(),
+                           .run = train_or_sample,
+                           .usual = {"data", "model", "batch", "seq", "steps", "accumulate", "lr", "seed",
+                                     "backend", "device", "dtype", "eval-every", "sample-every", "prompt",
+                                     "init", "resume", "checkpoint", "save-weights"}},
                           cat(STEPLADDER_VERSION, " source ", build_.source_hash), argc, argv);
 }
 
