@@ -31,7 +31,7 @@ ELSEWHERE = {
     r"export PATH=.*": "the stand-ins are on PATH",
     r"module load .*|export CMAKE_PREFIX_PATH=.*": "a cluster's",
     r"scripts/try-system .*": "it needs root and a network: .ci/full",
-    r"python3 scripts/peers/.*": "peers_test.py: it needs PyTorch",
+    r"python3 scripts/peers/.*|stepladder run --preset raschka-pytorch .*": "peers_test.py: it needs PyTorch",
     r"git (?:clone|worktree) .*|\(cd .*": "tests have no network, and no other commit",
 }
 

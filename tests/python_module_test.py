@@ -732,12 +732,19 @@ class HuggingFace(Python):
         self.assertEqual((events[0]["config"]["B"], events[0]["config"]["T"]), (2, 16))
 
 
+def rungs_of(ladder: dict) -> list[dict]:
+    """The rungs of a ladder file, with what it says of all of them."""
+    return [{**ladder, "parent": None, **rung,
+             "command": rung.get("command", ladder.get("command", [])) + rung.get("arguments", [])}
+            for rung in ladder["rungs"]]
+
+
 class Ladders(Trainer):
     def test_the_examples_ladders_name_files_and_rungs_that_are_there(self):
         for path in EXAMPLES.glob("*/ladder.json"):
             ladder = json.loads(path.read_text())
             known = [None]
-            for rung in ladder["rungs"]:
+            for rung in rungs_of(ladder):
                 self.assertIn(rung["parent"], known, path)
                 known.append(rung["name"])
                 self.assertTrue((path.parent / rung["source"]).is_file(), path)
@@ -750,7 +757,7 @@ class Ladders(Trainer):
     def test_nanogpts_rungs_learn_the_same(self):
         ladder = json.loads((EXAMPLES / "nanogpt/ladder.json").read_text())
         curves = []
-        for rung in ladder["rungs"]:
+        for rung in rungs_of(ladder):
             if "--compile" in rung["command"]:  # which takes a minute
                 continue
             values = {"{python}": sys.executable, "{batch}": "2", "{seq}": "16", "{steps}": "3", "{seed}": "1",

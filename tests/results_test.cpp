@@ -426,12 +426,12 @@ TEST(AblatedRungs, KnownTimesGiveKnownGains) {
   const auto rows = ablated_rungs(make_ablation({"03_fused_adamw"}, {"without", "only"}, runs));
   ASSERT_EQ(rows.size(), 1U);
   EXPECT_EQ(rows[0].rung, "03_fused_adamw");
-  expect_gain(rows[0].ladder, "02_tf32", "03_fused_adamw", 1.25, 50);
+  expect_gain(rows[0].ladder.value(), "02_tf32", "03_fused_adamw", 1.25, 50);
   expect_gain(rows[0].without.value(), "without/03_fused_adamw", tuned_rung().name, 1.5, 40);
   expect_gain(rows[0].only.value(), "00_fp32_baseline", "only/03_fused_adamw", 1.25, 20);
-  ASSERT_TRUE(rows[0].ladder.ratio.interval);
-  EXPECT_DOUBLE_EQ(rows[0].ladder.ratio.interval->lo, 1.25);
-  EXPECT_DOUBLE_EQ(rows[0].ladder.ratio.interval->hi, 1.25);
+  ASSERT_TRUE(rows[0].ladder->ratio.interval);
+  EXPECT_DOUBLE_EQ(rows[0].ladder->ratio.interval->lo, 1.25);
+  EXPECT_DOUBLE_EQ(rows[0].ladder->ratio.interval->hi, 1.25);
 }
 
 TEST(AblatedRungs, AreHeldAgainstTheTunedRungOfTheirTime) {
@@ -448,12 +448,12 @@ TEST(AblatedRungs, TheIntervalHoldsTheSpreadOverRounds) {
     runs.push_back(make_run("02_tf32", round, 50));
     runs.push_back(make_run("03_fused_adamw", round, round == 0 ? 40 : 50));
   }
-  const Gain gain = ablated_rungs(make_ablation({"03_fused_adamw"}, {"only"}, runs)).at(0).ladder;
+  const Gain gain = ablated_rungs(make_ablation({"03_fused_adamw"}, {"only"}, runs)).at(0).ladder.value();
   EXPECT_DOUBLE_EQ(gain.ratio.value, 1.125);
   EXPECT_DOUBLE_EQ(gain.ratio.interval.value().lo, 1.0);
   EXPECT_DOUBLE_EQ(gain.ratio.interval.value().hi, 1.25);
   runs.resize(2);
-  EXPECT_FALSE(ablated_rungs(make_ablation({"03_fused_adamw"}, {"only"}, runs)).at(0).ladder.ratio.interval);
+  EXPECT_FALSE(ablated_rungs(make_ablation({"03_fused_adamw"}, {"only"}, runs)).at(0).ladder->ratio.interval);
 }
 
 TEST(AblatedRungs, WhatIsNotOkHasNoNumber) {
@@ -467,8 +467,8 @@ TEST(AblatedRungs, WhatIsNotOkHasNoNumber) {
   EXPECT_TRUE(says(row.without->reason, {"without/03_fused_adamw", "needs sm_80"}));
   EXPECT_EQ(row.only->status, "missing");
   EXPECT_TRUE(says(row.only->reason, {"only/03_fused_adamw"}));
-  EXPECT_EQ(row.ladder.status, "missing");
-  EXPECT_TRUE(says(row.ladder.reason, {"02_tf32", "03_fused_adamw"}));
+  EXPECT_EQ(row.ladder->status, "missing");
+  EXPECT_TRUE(says(row.ladder->reason, {"02_tf32", "03_fused_adamw"}));
   const Json json = results_file_json(results)["ablations"][0];
   for (const char* gain : {"ladder", "without", "only"})
     for (const char* number : {"ratio", "lo", "hi", "saved_bytes"})
@@ -480,7 +480,7 @@ TEST(AblatedRungs, WhatChangesNothingIsSaidAndHasNoNumber) {
                                   {make_run("02_tf32", 0, 50), make_run("03_fused_adamw", 0, 40)});
   results.plan["ablate"]["unchanged"] = {{"without/03_fused_adamw", "changes nothing in 13_cuda_graphs"}};
   const auto row = ablated_rungs(results).at(0);
-  EXPECT_TRUE(row.ladder.ok());
+  EXPECT_TRUE(row.ladder->ok());
   EXPECT_EQ(row.without->status, "unchanged");
   EXPECT_TRUE(says(row.without->reason, {"without/03_fused_adamw", "13_cuda_graphs"}));
 }
@@ -509,7 +509,7 @@ TEST(AblatedRungs, ALargeBatchIsComparedByTimePerToken) {
   EXPECT_EQ(rows[1].config["B"], 8);
   EXPECT_EQ(rows[2].rung, "14_large_batch");
   EXPECT_EQ(rows[2].config["B"], 8);
-  expect_gain(rows[2].ladder, "13_cuda_graphs", "14_large_batch", 2.0, -600);
+  expect_gain(rows[2].ladder.value(), "13_cuda_graphs", "14_large_batch", 2.0, -600);
   expect_gain(rows[2].without.value(), tuned_rung().name, "14_large_batch", 2.0, -600);
   expect_gain(rows[2].only.value(), "00_fp32_baseline", "only/14_large_batch", 1.25, -1800);
 }

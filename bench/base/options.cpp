@@ -142,10 +142,14 @@ std::string help_column(const std::string& text) {
 
 constexpr const char* kHelpAll = "--help-all";
 
-/// The options of a command, and its help: of all of them, or of its usual ones.
-void add(CLI::App& app, const Command& command, bool help_all) {
+/// The options of a command, and its help: of all of them, or of its usual ones. (CLI11 does not name those
+/// that it hides in errors either.)
+void add(CLI::App& app, const Command& command, bool usual_alone) {
+  const auto is_usual = [&](const Option& option) {
+    return command.usual.empty() || command.usual.contains(option.name);
+  };
   const auto heading = [&](const Option& option) {
-    return help_all || command.usual.empty() || command.usual.contains(option.name) ? option.group : "";
+    return !usual_alone || is_usual(option) ? option.group : "";
   };
   const auto rare = std::ranges::count_if(
       command.options, [&](const Option& option) { return heading(option) != option.group; });
@@ -248,16 +252,19 @@ int run_command_line(const Command& program, const std::string& version, int arg
                      const std::vector<Command>& subcommands) {
   fill_standard_streams();
   CLI::App app(program.about, program.name);
-  const bool help_all =
-      std::any_of(argv, argv + argc, [](std::string_view word) { return word == kHelpAll; });
-  add(app, program, help_all);
+  const auto said = [&](std::initializer_list<std::string_view> any) {
+    return std::any_of(argv, argv + argc,
+                       [&](std::string_view word) { return std::ranges::count(any, word) > 0; });
+  };
+  const bool usual_alone = said({"-h", "--help"}) && !said({kHelpAll});
+  add(app, program, usual_alone);
   app.set_version_flag("--version", cat(program.name, " ", version), "print the version and exit")
       ->group("Other");
   const Command* chosen = &program;
   for (const Command& command : subcommands) {
     CLI::App* sub = app.add_subcommand(command.name, help_column(command.about));
     if (command.about.empty()) sub->group("");
-    add(*sub, command, help_all);
+    add(*sub, command, usual_alone);
     sub->callback([&chosen, &command, sub] {
       chosen = &command;
       if (command.rest) *command.rest = sub->remaining();

@@ -14,9 +14,10 @@ namespace stepladder {
 
 /// What --help of a command that measures shows.
 inline const std::set<std::string> kUsualOptions = {
-    "preset", "rungs",     "ladder", "peer",  "devices",   "model",     "batch",   "seq",        "steps",
-    "warmup", "rounds",    "pairs",  "kinds", "max-pairs", "limit",     "results", "until-loss", "max-time",
-    "data",   "threshold", "format", "out",   "resume",    "overwrite", "plan",    "parts",      "dry-run"};
+    "preset", "rungs",   "ladder",     "peer",      "devices", "model",     "batch",
+    "seq",    "steps",   "warmup",     "rounds",    "pairs",   "kinds",     "max-pairs",
+    "limit",  "results", "until-loss", "max-time",  "data",    "threshold", "noise",
+    "format", "out",     "resume",     "overwrite", "plan",    "parts",     "dry-run"};
 
 /// What a campaign gives to its parts before it begins.
 inline constexpr const char* kCheckOnly = "check-only";
