@@ -29,6 +29,51 @@ TEST(Paired, StudentsDistributionHasItsTabulatedQuantiles) {
   EXPECT_THROW(student_t_quantile(1.0, 3), std::invalid_argument);
 }
 
+TEST(Mean, ASampleHasTheVarianceOfItsMean) {
+  const Mean mean = mean_of(Samples{1, 2, 3, 6});
+  EXPECT_DOUBLE_EQ(mean.value, 3.0);
+  EXPECT_DOUBLE_EQ(mean.variance, 14.0 / 3 / 4);
+  EXPECT_DOUBLE_EQ(mean.df, 3.0);
+  EXPECT_THROW(mean_of(Samples{1}), std::invalid_argument);
+  EXPECT_THROW(mean_of(Samples{1, NAN}), std::invalid_argument);
+}
+
+TEST(Mean, SumsAddVariancesWithWelchsDegreesOfFreedom) {
+  const Mean sum = Mean{.value = 1, .variance = 0.25, .df = 5} + Mean{.value = 2, .variance = 0.5, .df = 8};
+  EXPECT_DOUBLE_EQ(sum.value, 3.0);
+  EXPECT_DOUBLE_EQ(sum.variance, 0.75);
+  EXPECT_NEAR(sum.df, 0.5625 / (0.0125 + 0.03125), 1e-12);
+  const Mean exact = Mean{.value = 1, .variance = 0, .df = 5} + Mean{.value = 2, .variance = 0.5, .df = 8};
+  EXPECT_DOUBLE_EQ(exact.df, 8.0) << "what has no spread takes no certainty";
+  EXPECT_DOUBLE_EQ((Mean{.df = 5} + Mean{.df = 8}).df, 13.0);
+}
+
+TEST(Mean, TwoSamplesPoolTheirSpread) {
+  const Mean difference = difference_of_means(Samples{1, 2, 3}, Samples{4, 6});
+  EXPECT_DOUBLE_EQ(difference.value, 3.0);
+  EXPECT_NEAR(difference.variance, 4.0 / 3 * (1.0 / 3 + 1.0 / 2), 1e-12);
+  EXPECT_DOUBLE_EQ(difference.df, 3.0);
+  EXPECT_NEAR(difference_of_means(Samples{1, 2, 3}, Samples{5}).variance, 1.0 * (1 + 1.0 / 3), 1e-12);
+  EXPECT_THROW(difference_of_means(Samples{1}, Samples{2}), std::invalid_argument);
+  EXPECT_THROW(difference_of_means(Samples{1, 2}, Samples{}), std::invalid_argument);
+}
+
+TEST(Mean, BoundsAndPValuesAreStudents) {
+  const Mean mean{.value = 1.0, .variance = 0.25, .df = 9};
+  EXPECT_NEAR(bound(mean, 0.9), 1 + 1.3830287 * 0.5, 1e-6);
+  EXPECT_NEAR(interval_of(mean, 0.8).lo, 1 - 1.3830287 * 0.5, 1e-6);
+  EXPECT_NEAR(p_above(mean, 1 - 0.5 * 2.8214379), 0.01, 1e-8);
+  EXPECT_NEAR(p_below(mean, 1 + 0.5 * 2.8214379), 0.01, 1e-8);
+  EXPECT_NEAR(p_above(mean, 0.7) + p_below(mean, 0.7), 1.0, 1e-12);
+}
+
+TEST(Mean, SignsCountHeads) {
+  EXPECT_DOUBLE_EQ(sign_test(8, 0), 1.0 / 256);
+  EXPECT_DOUBLE_EQ(sign_test(7, 1), 9.0 / 256);
+  EXPECT_DOUBLE_EQ(sign_test(0, 3), 1.0);
+  EXPECT_DOUBLE_EQ(sign_test(0, 0), 1.0);
+}
+
 TEST(Paired, AChangeIsTheMeanWithItsBounds) {
   const PairedChange change = paired_change(Samples{0.01, 0.02, 0.03});
   EXPECT_NEAR(change.log_ratio, 0.02, 1e-15);

@@ -1,7 +1,6 @@
 #include "bench/verdict/paired.h"
 
 #include <algorithm>
-#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <numeric>
 
@@ -12,7 +11,7 @@
 namespace stepladder {
 namespace {
 
-double mean_of(std::span<const double> x) {
+double average(std::span<const double> x) {
   return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
 }
 
@@ -27,33 +26,14 @@ std::vector<bool> certain(std::span<const PairedChange> changes, double alpha, P
 
 }  // namespace
 
-double student_t_cdf(double t, int df) {
-  check(df > 0, "Student's t with ", df, " degrees of freedom");
-  return cdf(boost::math::students_t(df), t);
-}
-
-double student_t_quantile(double p, int df) {
-  check(df > 0 && p > 0.0 && p < 1.0, "quantile ", p, " of Student's t with ", df, " degrees of freedom");
-  return quantile(boost::math::students_t(df), p);
-}
-
 PairedChange paired_change(std::span<const double> log_ratios, double upper_confidence) {
   check(log_ratios.size() >= kMinPairs, "a change from ", log_ratios.size(), " pairs");
-  const auto n = static_cast<double>(log_ratios.size());
-  const int df = static_cast<int>(log_ratios.size()) - 1;
-  const double mean = mean_of(log_ratios);
-  check(std::isfinite(mean), "a change from ratios that are not finite");
-  double squares = 0.0;
-  for (double x : log_ratios) squares += (x - mean) * (x - mean);
-  const double error = std::sqrt(squares / df / n);
-  const auto p_above = [&](double x) {  // equal to the last bit, pairs leave no doubt
-    return error > 0.0 ? student_t_cdf(-x / error, df) : x > 0.0 ? 0.0 : 1.0;
-  };
-  return {.log_ratio = mean,
-          .lo = mean - student_t_quantile(kBoundConfidence, df) * error,
-          .hi = mean + student_t_quantile(upper_confidence, df) * error,
-          .p_slower = p_above(mean),
-          .p_faster = p_above(-mean),
+  const Mean change = mean_of(log_ratios);
+  return {.log_ratio = change.value,
+          .lo = bound(change, 1 - kBoundConfidence),
+          .hi = bound(change, upper_confidence),
+          .p_slower = p_above(change),
+          .p_faster = p_below(change),
           .pairs = log_ratios.size()};
 }
 
@@ -113,7 +93,7 @@ double noise_floor(std::span<const double> log_ratios, size_t pairs) {
   uint64_t counter = 0;
   for (double& size : sizes) {
     for (double& x : draw) x = log_ratios[static_cast<size_t>(random_uniform(kBootstrapSeed, counter++) * n)];
-    size = std::abs(mean_of(draw));
+    size = std::abs(average(draw));
   }
   return quantile(sizes, 0.99);
 }

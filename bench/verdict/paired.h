@@ -9,12 +9,9 @@
 #include <span>
 #include <vector>
 
-namespace stepladder {
+#include "bench/verdict/mean.h"
 
-/// Distribution function of Student's t with `df` degrees of freedom, and its inverse for p in (0,1). Throw
-/// std::invalid_argument unless df > 0 and p is within.
-double student_t_cdf(double t, int df);
-double student_t_quantile(double p, int df);
+namespace stepladder {
 
 /// Mean of x over pairs and the bounds that the change lies above and below.
 struct PairedChange {

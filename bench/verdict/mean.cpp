@@ -1,0 +1,90 @@
+#include "bench/verdict/mean.h"
+
+#include <boost/math/distributions/binomial.hpp>
+#include <boost/math/distributions/students_t.hpp>
+#include <cmath>
+#include <numeric>
+
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+struct Sample {
+  double n = 0.0, mean = 0.0, squares = 0.0;  // sum of squared distances from the mean
+};
+
+Sample sample_of(std::span<const double> x) {
+  check(!x.empty(), "the mean of no values");
+  Sample sample{.n = static_cast<double>(x.size())};
+  sample.mean = std::accumulate(x.begin(), x.end(), 0.0) / sample.n;
+  check(std::isfinite(sample.mean), "the mean of values that are not finite");
+  for (const double value : x) sample.squares += (value - sample.mean) * (value - sample.mean);
+  return sample;
+}
+
+}  // namespace
+
+double student_t_cdf(double t, double df) {
+  check(df > 0, "Student's t with ", df, " degrees of freedom");
+  return cdf(boost::math::students_t(df), t);
+}
+
+double student_t_quantile(double p, double df) {
+  check(df > 0 && p > 0.0 && p < 1.0, "quantile ", p, " of Student's t with ", df, " degrees of freedom");
+  return quantile(boost::math::students_t(df), p);
+}
+
+double Mean::error() const {
+  return std::sqrt(variance);
+}
+
+Mean mean_of(std::span<const double> samples) {
+  const Sample x = sample_of(samples);
+  check(samples.size() > 1, "the spread of a single value");
+  const double df = x.n - 1;
+  return {.value = x.mean, .variance = x.squares / df / x.n, .df = df};
+}
+
+Mean operator+(const Mean& one, const Mean& other) {
+  const double variance = one.variance + other.variance;
+  const double shares = one.variance * one.variance / one.df + other.variance * other.variance / other.df;
+  return {.value = one.value + other.value,
+          .variance = variance,
+          .df = shares > 0.0 ? variance * variance / shares : one.df + other.df};
+}
+
+Mean difference_of_means(std::span<const double> base, std::span<const double> next) {
+  const Sample was = sample_of(base), is = sample_of(next);
+  const double df = was.n + is.n - 2;
+  check(df > 0, "the spread of two single values");
+  const double pooled = (was.squares + is.squares) / df;
+  return {.value = is.mean - was.mean, .variance = pooled * (1 / was.n + 1 / is.n), .df = df};
+}
+
+double p_above(const Mean& mean, double limit) {
+  const double distance = mean.value - limit;
+  if (!(mean.variance > 0.0)) return distance > 0.0 ? 0.0 : 1.0;
+  return student_t_cdf(-distance / mean.error(), mean.df);
+}
+
+double p_below(const Mean& mean, double limit) {
+  return p_above({.value = -mean.value, .variance = mean.variance, .df = mean.df}, -limit);
+}
+
+double bound(const Mean& mean, double p) {
+  return mean.value + student_t_quantile(p, mean.df) * mean.error();
+}
+
+Interval interval_of(const Mean& mean, double confidence) {
+  const double tail = (1 - confidence) / 2;
+  return {bound(mean, tail), bound(mean, 1 - tail)};
+}
+
+double sign_test(size_t heads, size_t tails) {
+  if (heads == 0) return 1.0;
+  const boost::math::binomial fair(static_cast<double>(heads + tails), 0.5);
+  return cdf(complement(fair, static_cast<double>(heads - 1)));
+}
+
+}  // namespace stepladder

@@ -1,0 +1,51 @@
+// Means and how certain they are: Student's t tests, bounds, and sums of independent means.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "bench/base/statistics.h"
+
+namespace stepladder {
+
+/// Distribution function of Student's t with `df` degrees of freedom, and its inverse for p in (0,1). Throw
+/// std::invalid_argument unless df > 0 and p is within.
+double student_t_cdf(double t, double df);
+double student_t_quantile(double p, double df);
+
+/// An estimate of a mean, or of a sum of means.
+struct Mean {
+  double value = 0.0;
+  double variance = 0.0;  // of the estimate: s^2 / n of a sample's mean
+  double df = 0.0;        // degrees of freedom of the variance
+
+  double error() const;  // sqrt(variance)
+};
+
+/// A sample's mean: variance s^2 / n with n - 1 degrees of freedom. Throws std::invalid_argument on fewer
+/// than two values, or one that is not finite.
+Mean mean_of(std::span<const double> samples);
+
+/// The sum of two independent means: variances add, the degrees of freedom are Welch's and Satterthwaite's,
+/// (v1 + v2)^2 / (v1^2 / df1 + v2^2 / df2).
+Mean operator+(const Mean& one, const Mean& other);
+
+/// mean(next) - mean(base) of independent samples that spread alike: Student's two-sample t with the pooled
+/// variance. One of them may have a single value. Throws std::invalid_argument on an empty sample, on one
+/// value each, or on a value that is not finite.
+Mean difference_of_means(std::span<const double> base, std::span<const double> next);
+
+/// One-sided p-values: the chance of an estimate this far above `limit` were the true mean not above it, and
+/// the same below. An estimate without variance leaves no doubt: 0 or 1.
+double p_above(const Mean& mean, double limit = 0.0);
+double p_below(const Mean& mean, double limit = 0.0);
+
+/// What the true mean lies below (p > 0.5), or above (p < 0.5), with a confidence of p or 1 - p.
+double bound(const Mean& mean, double p);
+/// The interval that holds the true mean with that confidence.
+Interval interval_of(const Mean& mean, double confidence);
+
+/// P(X >= heads) of X from Binomial(heads + tails, 1/2): the one-sided p-value of a sign test; 1 without any.
+double sign_test(size_t heads, size_t tails);
+
+}  // namespace stepladder
