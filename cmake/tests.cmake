@@ -45,7 +45,7 @@ else()
   add_dependencies(slow_rung rung_00_fp32_baseline)  # which makes the header
   set(filter)
   if(STEPLADDER_SANITIZE)
-    set(filter TEST_FILTER -ComparisonPower.*)  # simulations: thousands of what other tests do once
+    set(filter TEST_FILTER -ComparisonPower.*:LearningPower.*)  # simulations: thousands of what other tests do once
   endif()
   if(test_header)  # of a target of its own, so that a test waits for no other one
     file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/test_header.cpp CONTENT "")

@@ -20,6 +20,7 @@
 #include "tests/contract.h"
 #include "tests/fake_rung.h"
 #include "tests/files.h"
+#include "tests/learning_curves.h"
 #include "tests/results.h"
 #include "tests/tokens.h"
 
@@ -153,6 +154,49 @@ TEST_F(VerdictCli, CompareExitsWithItsVerdict) {
   outcome = stepladder("compare base.json hot.json");
   EXPECT_EQ(outcome.code, 5);
   EXPECT_TRUE(says(outcome.out, {"FAILED", "throttled", "10 pairs"})) << outcome.out;
+}
+
+TEST_F(VerdictCli, CompareJudgesRunsUntilALossByTheirSecondsToIt) {
+  const auto saved = [&](const TrainedPair& pair) {
+    save("base.json", pair.base);
+    save("new.json", pair.next);
+  };
+  saved({12, 0.3, 0.0});
+  EXPECT_EQ(stepladder("compare base.json new.json").code, kExitRegression);
+  EXPECT_EQ(stepladder("compare new.json base.json --format json").code, kExitOk);
+  expect_contract(folder_ / "out.txt");
+  saved({12, 0.0, 0.0});
+  EXPECT_EQ(stepladder("compare base.json new.json").code, kExitInconclusive);
+  saved({3, 0.0, 0.0});
+  EXPECT_EQ(stepladder("compare base.json new.json --format json").code, kExitInconclusive);
+  expect_contract(folder_ / "out.txt");
+
+  saved({12, 0.3, 0.0});
+  EXPECT_TRUE(says(stepladder("compare base.json new.json --until-loss 3.2 --format json").out, {"3.2"}));
+  for (const char* wrong : {"--until-loss 2.9", "--threshold 2", "--steps-from base.json"}) {
+    const Outcome outcome = stepladder(cat("compare base.json new.json ", wrong));
+    EXPECT_EQ(outcome.code, kExitUsage) << wrong;
+    EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
+  }
+}
+
+TEST_F(VerdictCli, CompareJoinsStepsWithTimesOfOtherRuns) {
+  TrainedPair steps(12, 0.0, 0.0), times(8, 0.0, 0.5);
+  for (Results* of : {&steps.base, &steps.next}) of->context["device"]["name"] = "Tesla T4";
+  for (Results* of : {&times.base, &times.next}) {
+    of->plan.erase("until_loss");
+    for (stepladder::Run& run : of->runs) run.summary->to_loss.reset(), run.evaluations.clear();
+  }
+  save("base.json", times.base);
+  save("new.json", times.next);
+  save("base_steps.json", steps.base);
+  save("new_steps.json", steps.next);
+  const Outcome outcome =
+      stepladder("compare base.json new.json --steps-from base_steps.json,new_steps.json");
+  EXPECT_EQ(outcome.code, kExitRegression) << outcome.out << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"SLOWER", "NVIDIA H200", "--steps-from"}));
+  EXPECT_EQ(stepladder("compare base.json new.json --steps-from base.json,new.json").code, kExitUsage)
+      << "not until a loss";
 }
 
 TEST_F(VerdictCli, CompareRefusesWhatIsNoResultsFileInOneLine) {

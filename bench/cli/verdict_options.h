@@ -24,6 +24,8 @@ struct VerdictOptions {
   bool wide = false;
 
   std::vector<Option> options();
+  /// Whether one of the limits was set.
+  bool has_limits() const;
 
   /// For results of `context` and `plan`. Throws InputError for a damaged noise file, and Error with
   /// kExitNotComparable for one that has expired.

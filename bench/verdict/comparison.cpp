@@ -5,40 +5,10 @@
 
 #include "bench/base/text.h"
 #include "bench/plan/ladder_file.h"
-#include "bench/results/configuration.h"
-#include "bench/results/json.h"
 #include "bench/results/rounds.h"
 
 namespace stepladder {
 namespace {
-
-/// Runs by rung and workload, in the order of their first appearance.
-struct Rows {
-  std::vector<RowKey> order;
-  std::map<RowKey, Rounds> rounds;
-
-  explicit Rows(const Results& results) {
-    for (const Run& run : results.runs) {
-      if (!run.peer.empty()) continue;
-      const RowKey key = run.row();
-      if (!rounds.contains(key)) order.push_back(key);
-      rounds[key][run.round] = &run;
-    }
-  }
-  const Rounds* find(const RowKey& key) const {
-    const auto found = rounds.find(key);
-    return found == rounds.end() ? nullptr : &found->second;
-  }
-};
-
-// ---- what has to be the same
-
-/// A run of those that came to its end, which has told its configuration; else the first of them.
-const Run& told(const Rounds& rounds) {
-  const auto ended =
-      std::ranges::find_if(rounds, [](const auto& r) { return r.second->summary.has_value(); });
-  return *(ended == rounds.end() ? rounds.begin() : ended)->second;
-}
 
 // ---- what a reader has to know
 
@@ -159,12 +129,19 @@ bool unsupported(const Rounds& rounds) {
                              [](const auto& item) { return item.second->status == Status::unsupported; });
 }
 
-/// Where NEW learns something else than BASE: "" where it does not.
-std::string divergence_from_base(const Rounds& base, const Rounds& next, const Ladder& ladder) {
+/// Where NEW learns something else than BASE, or worse in long runs: "" where it does not.
+std::string divergence_from_base(const Rounds& base, const Rounds& next, double tolerance) {
+  const auto steps = [](const Rounds& rounds) { return rounds.begin()->second->steps.size(); };
+  if (std::min(steps(base), steps(next)) > kShortRun)
+    return learns_the_same(base, next, tolerance) == Learns::worse
+               ? cat("NEW: diverged: its mean losses are certainly over BASE's by more than the tolerance "
+                     "of ",
+                     tolerance)
+               : "";
   for (const auto& [run, other] : pairs_of(next, base)) {
     Run reference = *other;
     reference.variant = "BASE";
-    const std::string apart = divergence(reference, *run, tolerance_of(run->variant, ladder));
+    const std::string apart = divergence(reference, *run, tolerance);
     if (!apart.empty()) return cat("NEW: diverged: ", apart);
   }
   return "";
@@ -374,10 +351,89 @@ void judge(ComparedRow& row, bool may_pass) {
   row.reason = join(reasons, "; ");
 }
 
+// ---- a row of runs until a loss
+
+/// Fills in row.learning, or row.reason where a run's evaluations don't tell.
+void learn(ComparedRow& row, const RowKey& key, const Rounds& base, const Rounds& next, const Limits& limits,
+           double alpha) {
+  StepTimes times;
+  if (limits.base_times) times = {rounds_of(*limits.base_times, key), rounds_of(*limits.next_times, key)};
+  for (const auto& [rounds, side] :
+       {std::pair(&times.base, "BASE's times"), std::pair(&times.next, "NEW's times")})
+    if (row.reason.empty() && limits.base_times)
+      row.reason = rounds->empty() ? cat(side, ": there are none") : failure(*rounds, side);
+  if (!row.reason.empty()) return;
+  try {
+    row.learning =
+        learning_numbers(base, next, *limits.until_loss, alpha, limits.base_times ? &times : nullptr);
+  } catch (const InputError& e) {
+    row.reason = e.what();
+  }
+}
+
+/// Why neither FASTER nor SLOWER holds, and with how many seeds more one would.
+std::string untold_text(const LearningNumbers& n) {
+  const LearningChange& change = n.change;
+  const auto of_all = [&](size_t missed) { return cat(change.seeds - missed, " of ", change.seeds); };
+  if (!n.no_interval.empty()) return n.no_interval;
+  if (std::min(change.base_missed, change.next_missed) == change.seeds)
+    return "no seed of either reached the loss to stay";
+  if (change.seeds < kMinCertainPairs)
+    return cat(counted(static_cast<int64_t>(change.seeds), "seed"), " in common, ", kMinCertainPairs,
+               " are the least");
+  if (change.by_signs())
+    return cat(of_all(change.base_missed), " seeds of BASE and ", of_all(change.next_missed),
+               " of NEW reached the loss to stay, and signs alone don't tell");
+  if (!change.seconds) return "the times of a step are not known";
+  std::vector<std::string> texts;
+  for (const LearningNumbers::More& more : n.more)
+    texts.push_back(more.seeds == 0 ? cat(more.percent, " % would be told")
+                                    : cat(more.percent, " % takes ", more.seeds, " more seeds"));
+  return join(texts, ", ");
+}
+
+void judge_learning(std::vector<ComparedRow>& rows, double alpha) {
+  std::vector<ComparedRow*> learning;
+  std::vector<double> p_values;
+  for (ComparedRow& row : rows)
+    if (row.learning) learning.push_back(&row), p_values.push_back(row.learning->change.p_changed());
+  const std::vector<bool> changed = holm(p_values, alpha);
+  for (size_t i = 0; i < learning.size(); ++i) {
+    ComparedRow& row = *learning[i];
+    const LearningChange& change = row.learning->change;
+    row.verdict = !changed[i]                         ? Verdict::not_told_apart
+                  : change.p_faster < change.p_slower ? Verdict::faster
+                                                      : Verdict::slower;
+    if (!changed[i])
+      row.reason = untold_text(*row.learning);
+    else if (change.by_signs())
+      row.reason = cat("by the signs of ", change.seeds, " pairs; the loss was reached to stay by ",
+                       change.seeds - change.base_missed, " of BASE and ", change.seeds - change.next_missed,
+                       " of NEW");
+  }
+}
+
+void add_learning_notes(Comparison& comparison, const std::vector<Disagreement>& intended,
+                        const Limits& limits) {
+  for (const Disagreement& one : intended)
+    comparison.notes.push_back(cat("An intended change? BASE / NEW: ", one.text(), "."));
+  for (const ComparedRow& row : comparison.rows)
+    if (row.learning && row.learning->same_curves)
+      comparison.notes.push_back(cat(row.variant, ", ", row.workload,
+                                     ": BASE and NEW learn the same to the bit from each seed, so only the "
+                                     "time of a step can differ."));
+  if (limits.base_times)
+    comparison.notes.push_back(cat("Steps to the loss are of the runs of --steps-from (", comparison.base,
+                                   " / ", comparison.next, "), times of a step of BASE and NEW (",
+                                   described(*limits.base_times), " / ", described(*limits.next_times),
+                                   ")."));
+}
+
 }  // namespace
 
 const char* name_of(Verdict verdict) {
-  constexpr const char* kNames[] = {"PASS", "REGRESSION", "INCONCLUSIVE", "FAILED", "SKIPPED"};
+  constexpr const char* kNames[] = {"PASS",   "REGRESSION",     "INCONCLUSIVE", "FASTER",
+                                    "SLOWER", "NOT TOLD APART", "FAILED",       "SKIPPED"};
   return kNames[static_cast<size_t>(verdict)];
 }
 
@@ -391,61 +447,26 @@ const ComparedQuantity* ComparedRow::Numbers::find(Quantity what) const {
   return found == quantities.end() ? nullptr : &*found;
 }
 
-void require_comparable(const Results& base, const Results& next) {
-  require_alike(base, "BASE is not comparable");
-  require_alike(next, "NEW is not comparable");
-  std::vector<Difference> differing = differences(configuration_of(base), configuration_of(next));
-  // Rounds are held to each other's losses, so their seeds have to be the same.
-  const std::string was = text_at(base.plan, "seed"), is = text_at(next.plan, "seed");
-  if (was != is) differing.push_back({"plan.seed", was, is});
-  const size_t of_all = differing.size();
-  std::vector<std::vector<std::string>> rungs(of_all);  // of each difference, those that differ so
-  const Rows before(base), after(next);
-  bool common = false;
-  for (const RowKey& key : after.order) {
-    const Rounds* other = before.find(key);
-    if (!other) continue;
-    common = true;
-    // Rungs that differ alike are told together, and those that differ as the plans do with them.
-    for (const Difference& one :
-         differences(configuration_of(told(*other)), configuration_of(told(*after.find(key))))) {
-      const auto name = [](const Difference& d) { return d.field.substr(d.field.find('.') + 1); };
-      const auto same = std::ranges::find_if(differing, [&](const Difference& d) {
-        return name(d) == name(one) && d.was == one.was && d.is == one.is;
-      });
-      const auto at = static_cast<size_t>(same - differing.begin());
-      if (same == differing.end()) differing.push_back(one), rungs.emplace_back();
-      if (std::ranges::count(rungs[at], key.first) == 0) rungs[at].push_back(key.first);
-    }
-  }
-  std::vector<std::string> texts;
-  for (size_t i = 0; i < differing.size(); ++i) {
-    const auto& [field, before_text, after_text] = differing[i];
-    const auto shown = [](const std::string& text) {
-      return text.empty() ? "unknown" : printable(text, 200);
-    };
-    texts.push_back(cat(printable(field, 100), " ", shown(before_text), " / ", shown(after_text),
-                        i < of_all             ? ""
-                        : rungs[i].size() == 1 ? cat(" (", printable(rungs[i].front(), 100), ")")
-                                               : cat(" (", rungs[i].size(), " rungs)")));
-  }
-  if (!texts.empty()) throw Error(cat("not comparable, BASE / NEW: ", join(texts, ", ")), kExitNotComparable);
-  if (!common)
-    throw Error("not comparable: BASE and NEW have no rung on the same workload in common",
-                kExitNotComparable);
-}
-
 double raised_limit(double threshold, std::span<const double> noise, size_t pairs) {
   return std::max(threshold, std::min(kMaxNoiseLimit, std::expm1(noise_floor(noise, pairs))));
 }
 
 Comparison compare(const Results& base, const Results& next, const Limits& limits) {
-  require_comparable(base, next);
+  std::vector<Disagreement> intended;
+  if (limits.until_loss) {
+    intended = require_comparable_steps(base, next);
+    require_comparable_times(limits.base_times ? *limits.base_times : base,
+                             limits.next_times ? *limits.next_times : next);
+  } else {
+    require_comparable(base, next);
+  }
   const Rows before(base), after(next);
   std::vector<RowKey> keys = after.order;
   for (const RowKey& key : before.order)
     if (!after.find(key)) keys.push_back(key);
 
+  const auto common = static_cast<double>(
+      std::ranges::count_if(keys, [&](const RowKey& key) { return before.find(key) && after.find(key); }));
   const Ladder ladder = ladder_of(base), next_ladder = ladder_of(next);  // what is judged sets no limit
   std::vector<std::string> other_tolerances;
   Comparison comparison;
@@ -466,11 +487,15 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
     for (const std::string& reason : {failure(*is, "NEW"), failure(*was, "BASE")})
       if (row.reason.empty()) row.reason = reason;
     // Runs until a loss learn until then, each as it does.
-    if (row.reason.empty() && !number_at(next.plan, "until_loss"))
-      row.reason = divergence_from_base(*was, *is, ladder);
+    if (row.reason.empty() && !limits.until_loss && !number_at(next.plan, "until_loss"))
+      row.reason = divergence_from_base(*was, *is, tolerance_of(row.variant, ladder));
     if (tolerance_of(row.variant, ladder) != tolerance_of(row.variant, next_ladder) &&
         std::ranges::count(other_tolerances, row.variant) == 0)
       other_tolerances.push_back(row.variant);
+    if (row.reason.empty() && limits.until_loss) {
+      learn(row, key, *was, *is, limits, kFalseAlarms / common);
+      if (row.learning) continue;
+    }
     if (!row.reason.empty()) {
       row.verdict = Verdict::failed;
       continue;
@@ -499,8 +524,13 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
     tested[i]->certain = more[i], tested[i]->certainly_less = less[i];
   for (ComparedRow& row : comparison.rows)
     if (row.numbers) judge(row, limits.may_pass);
+  judge_learning(comparison.rows, limits.alpha);
 
+  comparison.base = described(base);
+  comparison.next = described(next);
+  comparison.device = (limits.next_times ? *limits.next_times : next).device_model();
   comparison.notes = notes(base, next, comparison.rows);
+  if (limits.until_loss) add_learning_notes(comparison, intended, limits);
   if (!other_tolerances.empty())
     comparison.notes.push_back(cat(join(other_tolerances, ", "),
                                    ": NEW's ladder has another tolerance; losses are held to BASE's."));
@@ -509,9 +539,6 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
     std::string note = doubtful_noise({row.variant, row.workload}, limits, row.numbers->pairs);
     if (!note.empty()) comparison.notes.push_back(std::move(note));
   }
-  comparison.base = described(base);
-  comparison.next = described(next);
-  comparison.device = next.device_model();
   return comparison;
 }
 
@@ -527,21 +554,23 @@ Comparison Looks::look(const Results& base, const Results& next, size_t pairs, b
   Comparison comparison = compare(base, next, limits);
   for (ComparedRow& row : comparison.rows) {
     const RowKey key(row.variant, row.workload);
-    if (row.verdict != Verdict::inconclusive) decided_.emplace(key, row);
+    if (row.verdict != Verdict::inconclusive && row.verdict != Verdict::not_told_apart)
+      decided_.emplace(key, row);
     if (const auto found = decided_.find(key); found != decided_.end()) row = found->second;
   }
   return comparison;
 }
 
 Verdict overall(const std::vector<ComparedRow>& rows) {
-  for (Verdict worst : {Verdict::failed, Verdict::regression, Verdict::inconclusive, Verdict::pass})
+  using enum Verdict;
+  for (Verdict worst : {failed, regression, slower, inconclusive, not_told_apart, pass, faster})
     if (std::ranges::find(rows, worst, &ComparedRow::verdict) != rows.end()) return worst;
-  return Verdict::skipped;
+  return skipped;
 }
 
 ExitCode exit_code(const std::vector<ComparedRow>& rows) {
-  constexpr ExitCode kCodes[] = {kExitOk, kExitRegression, kExitInconclusive, kExitFailed,
-                                 kExitNotComparable};
+  constexpr ExitCode kCodes[] = {kExitOk,         kExitRegression,   kExitInconclusive, kExitOk,
+                                 kExitRegression, kExitInconclusive, kExitFailed,       kExitNotComparable};
   return kCodes[static_cast<size_t>(overall(rows))];
 }
 

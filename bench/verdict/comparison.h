@@ -1,4 +1,5 @@
-// Two results of the same workloads on the same device model: is the new one slower, or larger?
+// Two results of the same workloads on the same device model: is the new one slower, or larger? Or, of runs
+// until a loss, does it get there sooner?
 #pragma once
 
 #include <cmath>
@@ -10,6 +11,8 @@
 #include <vector>
 
 #include "bench/results/results.h"
+#include "bench/verdict/comparable.h"
+#include "bench/verdict/learning.h"
 #include "bench/verdict/noise.h"
 #include "bench/verdict/paired.h"
 #include "model/error.h"
@@ -40,8 +43,12 @@ enum class Verdict {
                // not certainly less; memory that is exact has not grown
   regression,  // a lower bound lies above its limit and a change is certain; or exact memory has grown
   inconclusive,  // neither: more pairs would tell
-  failed,        // a run crashed, diverged, did not fit or timed out
-  skipped,       // in one of the two only, or not for this device
+  // Of runs until a loss, by their seconds to it:
+  faster,          // certainly less
+  slower,          // certainly more, which is a regression
+  not_told_apart,  // neither: more seeds would tell
+  failed,          // a run crashed, diverged, did not fit or timed out
+  skipped,         // in one of the two only, or not for this device
 };
 /// "PASS", "REGRESSION", ...
 const char* name_of(Verdict verdict);
@@ -88,7 +95,8 @@ struct ComparedRow {
     /// Null where it is unknown.
     const ComparedQuantity* find(Quantity what) const;
   };
-  std::optional<Numbers> numbers;  // none of a row that failed or was skipped
+  std::optional<Numbers> numbers;  // none of a row that failed or was skipped, or of runs until a loss
+  std::optional<LearningNumbers> learning;  // of runs until a loss
 };
 
 /// What a difference has to exceed.
@@ -103,6 +111,10 @@ struct Limits {
   double upper_confidence = kBoundConfidence;
   bool may_pass = true;
   bool final = true;  // no pair follows that nothing may disturb
+  /// A loss by whose seconds to it rows are judged, instead of by their steps.
+  std::optional<double> until_loss = {};
+  /// Whose times of a step are taken then, where they aren't the runs' own.
+  const Results *base_times = nullptr, *next_times = nullptr;
 };
 
 /// `threshold`, or noise_floor() over `pairs` where that is larger, up to kMaxNoiseLimit. Ratios less 1.
@@ -115,11 +127,8 @@ struct Comparison {
   std::string device;
 };
 
-/// Throws Error with kExitNotComparable, naming the fields that differ, unless both were measured on the same
-/// device model, with the same configuration, and have a rung on a workload in common.
-void require_comparable(const Results& base, const Results& next);
-
-/// Runs of the same rung and workload, paired by round, and a verdict on each. Peers are left out.
+/// Runs of the same rung and workload, paired by round, or by seed where they train until a loss, and a
+/// verdict on each. Peers are left out. Throws Error with kExitNotComparable as require_comparable() does.
 Comparison compare(const Results& base, const Results& next, const Limits& limits);
 
 /// Verdicts while pairs are added: looks after `first` to `last` of them. A REGRESSION spends alpha_at() of

@@ -15,7 +15,7 @@ bool is_repeated(const Comparison& comparison) {
   return std::ranges::any_of(comparison.rows, [](const ComparedRow& row) { return row.repetition > 0; });
 }
 
-Table table_of(const Comparison& comparison) {
+Table step_table_of(const Comparison& comparison) {
   using Row = ComparedRow;
   using Numbers = ComparedRow::Numbers;
   std::set<std::string> workloads;
@@ -71,6 +71,68 @@ Table table_of(const Comparison& comparison) {
   return columns.table(comparison.rows);
 }
 
+/// "+2.03", or "+2.03 (+1.50 to +2.55)" where its interval is known.
+std::string change_cell(const LearningNumbers& n, const std::optional<Mean>& change) {
+  if (!change) return kNone;
+  const std::string percent = percent_of(change->value);
+  const auto interval = n.interval(*change);
+  return interval ? cat(percent, " (", percent_of(interval->lo), " to ", percent_of(interval->hi), ")")
+                  : percent;
+}
+
+/// Of runs until a loss.
+Table learning_table_of(const Comparison& comparison) {
+  using Row = ComparedRow;
+  Columns<Row> columns;
+  const auto add = [&](const std::string& header, int spare,
+                       std::function<std::string(const LearningNumbers&)> cell) {
+    columns.add({header, Align::right, spare},
+                [cell](const Row& row) { return row.learning ? cell(*row.learning) : kNone; });
+  };
+  const auto add_change = [&](const std::string& header, int spare,
+                              std::optional<Mean> LearningChange::*change) {
+    add(header, spare, [=](const LearningNumbers& n) { return change_cell(n, n.change.*change); });
+  };
+  const auto of_both = [&](const std::string& header, int spare, double LearningNumbers::*base,
+                           double LearningNumbers::*next, double factor, int digits) {
+    add(header, spare, [=](const LearningNumbers& n) {
+      const auto text = [&](double value) { return value > 0.0 ? fixed(value * factor, digits) : kNone; };
+      return cat(text(n.*base), " / ", text(n.*next));
+    });
+  };
+  columns.add_text("rung", [](const Row& row) { return row.variant; });
+  if (is_repeated(comparison))
+    columns.add("time", [](const Row& row) { return std::to_string(row.repetition); });
+  columns.add({"workload", Align::left, 6}, [](const Row& row) { return row.workload; });
+  add("loss", 7, [](const LearningNumbers& n) { return number_text(n.loss); });
+  add("seeds", 0, [](const LearningNumbers& n) { return std::to_string(n.change.seeds); });
+  add("reached by", 5, [](const LearningNumbers& n) {
+    return cat(n.change.seeds - n.change.base_missed, " / ", n.change.seeds - n.change.next_missed);
+  });
+  of_both("steps of both", 3, &LearningNumbers::base_steps, &LearningNumbers::next_steps, 1.0, 0);
+  add_change("steps %", 0, &LearningChange::steps);
+  of_both("ms a step", 4, &LearningNumbers::base_ms, &LearningNumbers::next_ms, 1.0, 2);
+  add_change("time of a step %", 0, &LearningChange::time);
+  add_change("seconds %", 0, &LearningChange::seconds);
+  of_both("start-up s", 2, &LearningNumbers::base_startup_ms, &LearningNumbers::next_startup_ms, 1e-3, 1);
+  if (std::ranges::any_of(comparison.rows,
+                          [](const Row& row) { return row.learning && row.learning->change.joules; }))
+    add_change("joules %", 1, &LearningChange::joules);
+  columns.add({"verdict", Align::left, 0, true}, [](const Row& row) {
+    return cat(name_of(row.verdict), row.reason.empty() ? "" : ": " + row.reason);
+  });
+  return columns.table(comparison.rows);
+}
+
+bool is_of_learning(const Comparison& comparison) {
+  return std::ranges::any_of(comparison.rows,
+                             [](const ComparedRow& row) { return row.learning.has_value(); });
+}
+
+Table table_of(const Comparison& comparison) {
+  return is_of_learning(comparison) ? learning_table_of(comparison) : step_table_of(comparison);
+}
+
 /// "1 of 11 rungs is slower or larger."
 std::string headline(const Comparison& comparison) {
   const Verdict verdict = overall(comparison.rows);
@@ -79,19 +141,22 @@ std::string headline(const Comparison& comparison) {
   };
   const auto compared = std::ssize(comparison.rows) - count(Verdict::skipped);
   const auto number = count(verdict);
-  const char* what = verdict == Verdict::pass           ? "no worse"
-                     : verdict == Verdict::regression   ? "slower, larger or hungrier"
-                     : verdict == Verdict::inconclusive ? "undecided: more pairs would tell"
-                     : verdict == Verdict::failed       ? "without numbers"
-                                                        : "compared";
+  const char* what = verdict == Verdict::pass             ? "no worse"
+                     : verdict == Verdict::regression     ? "slower, larger or hungrier"
+                     : verdict == Verdict::inconclusive   ? "undecided: more pairs would tell"
+                     : verdict == Verdict::faster         ? "faster"
+                     : verdict == Verdict::slower         ? "slower"
+                     : verdict == Verdict::not_told_apart ? "not told apart"
+                     : verdict == Verdict::failed         ? "without numbers"
+                                                          : "compared";
   if (verdict == Verdict::skipped) return "no rung ran in both.";
   const char* each = is_repeated(comparison) ? " comparison" : " rung";
   return cat(number, " of ", compared, each, compared == 1 ? " " : "s ", number == 1 ? "is " : "are ", what,
              ".");
 }
 
-std::vector<std::string> lines_of(const Comparison& comparison) {
-  std::vector<std::string> lines = {cat(
+std::string step_line(const Comparison& comparison) {
+  return cat(
       "Change: mean over pairs of log(NEW / BASE) of the runs' median steps (of energy, mean steps; of live "
       "memory, peaks), over 0 where NEW takes more. ",
       "Bounds: each holds with ", fixed(kBoundConfidence * 100, 0),
@@ -101,7 +166,20 @@ std::vector<std::string> lines_of(const Comparison& comparison) {
       is_repeated(comparison) ? " each time" : "", ", from ", kMinCertainPairs,
       " pairs; or live bytes grew that are the same in each run. PASS: the upper ones of time, cycles and "
       "live "
-      "memory are under theirs.")};
+      "memory are under theirs.");
+}
+
+std::string learning_line() {
+  return cat(
+      "Steps to the loss, interpolated between evaluations, x time of a step (without the first) = seconds. "
+      "Changes: mean over seeds of log(NEW / BASE), in brackets its ",
+      fixed(kFactorConfidence * 100, 0), " % interval, from ", kMinCertainPairs,
+      " seeds; below 0 NEW takes less. FASTER, SLOWER: that the seconds differ is certain to ",
+      fixed((1 - kFalseAlarms) * 100, 0), " % among all rungs. Start-up, with the first step, is apart.");
+}
+
+std::vector<std::string> lines_of(const Comparison& comparison) {
+  std::vector<std::string> lines = {is_of_learning(comparison) ? learning_line() : step_line(comparison)};
   lines.insert(lines.end(), comparison.notes.begin(), comparison.notes.end());
   for (std::string& line : lines) line = printable(line, 600);
   return lines;
@@ -122,6 +200,11 @@ std::string verdict_of(const ComparedRow& row) {
     if (const auto& c = quantity.change)
       says += cat(", ", name_of(quantity.what), " ", percent_of(c->log_ratio), " % (", percent_of(c->lo),
                   " to ", percent_of(c->hi), ")");
+  if (const auto& n = row.learning)
+    for (const auto& [name, change] :
+         {std::pair("steps", &n->change.steps), std::pair("time of a step", &n->change.time),
+          std::pair("seconds", &n->change.seconds)})
+      if (*change) says += cat(", ", name, " ", change_cell(*n, *change), " %");
   if (!row.reason.empty()) says += ": " + row.reason;
   return printable(says, 600);
 }
@@ -142,8 +225,10 @@ std::string github_report(const Comparison& comparison) {
   };
   std::string text;
   for (const ComparedRow& row : comparison.rows) {
-    const bool bad = row.verdict == Verdict::regression || row.verdict == Verdict::failed;
-    const char* level = bad ? "error" : row.verdict == Verdict::inconclusive ? "warning" : "notice";
+    const ExitCode code = exit_code({row});
+    const char* level = code == kExitRegression || code == kExitFailed ? "error"
+                        : code == kExitInconclusive                    ? "warning"
+                                                                       : "notice";
     text +=
         cat("::", level, " title=",
             escaped(printable(cat(row.variant, row.workload.empty() ? "" : ", ", row.workload), 200), ":,"),
@@ -177,6 +262,7 @@ std::string junit_report(const Comparison& comparison) {
                  escaped(row.variant, 200), row.repetition > 0 ? cat(" #", row.repetition) : "", "\">");
     switch (row.verdict) {
       case Verdict::pass:
+      case Verdict::faster:
         cases += cat("<system-out>", says, "</system-out>");
         break;
       case Verdict::skipped:
@@ -187,13 +273,16 @@ std::string junit_report(const Comparison& comparison) {
         break;
       case Verdict::regression:
       case Verdict::inconclusive:
+      case Verdict::slower:
+      case Verdict::not_told_apart:
         cases += cat("<failure type=\"", name, "\" message=\"", says, "\"/>");
     }
     cases += "</testcase>\n";
   }
-  const std::string counts = cat("tests=\"", comparison.rows.size(), "\" failures=\"",
-                                 count(Verdict::regression, Verdict::inconclusive), "\" errors=\"",
-                                 count(Verdict::failed), "\" skipped=\"", count(Verdict::skipped), "\"");
+  const std::string counts =
+      cat("tests=\"", comparison.rows.size(), "\" failures=\"",
+          count(Verdict::regression, Verdict::inconclusive, Verdict::slower, Verdict::not_told_apart),
+          "\" errors=\"", count(Verdict::failed), "\" skipped=\"", count(Verdict::skipped), "\"");
   return cat("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites ", counts,
              ">\n  <testsuite name=\"stepladder\" ", counts, ">\n", cases, "  </testsuite>\n</testsuites>\n");
 }
@@ -216,6 +305,42 @@ std::string markdown_report(const Comparison& comparison) {
   for (const std::string& line : lines_of(comparison)) text += "- " + markdown_text(line) + "\n";
   return text;
 }
+
+namespace {
+
+/// Ratios are of NEW to BASE.
+Json to_json(const LearningNumbers& n) {
+  const LearningChange& change = n.change;
+  const auto of_both = [](double base, double next) { return Json{{"base", base}, {"new", next}}; };
+  Json json = {
+      {"loss", n.loss},
+      {"seeds", change.seeds},
+      {"reached", {{"base", change.seeds - change.base_missed}, {"new", change.seeds - change.next_missed}}},
+      {"steps", of_both(n.base_steps, n.next_steps)},
+      {"step_ms", of_both(n.base_ms, n.next_ms)},
+      {"startup_ms", of_both(n.base_startup_ms, n.next_startup_ms)},
+      {"seconds", of_both(n.base_steps * n.base_ms * 1e-3, n.next_steps * n.next_ms * 1e-3)},
+      {"joules", Json::object()}};
+  for (const auto& [key, factor] :
+       {std::pair("steps", &change.steps), std::pair("step_ms", &change.time),
+        std::pair("seconds", &change.seconds), std::pair("joules", &change.joules)})
+    if (const std::optional<Mean>& mean = *factor) {
+      const auto interval = n.interval(*mean);
+      json[key]["ratio"] = {{"value", std::exp(mean->value)},
+                            {"lo", interval ? Json(std::exp(interval->lo)) : Json()},
+                            {"hi", interval ? Json(std::exp(interval->hi)) : Json()}};
+    }
+  if (!change.joules) json.erase("joules");
+  json["p_slower"] = change.p_slower;
+  json["p_faster"] = change.p_faster;
+  json["by_signs"] = change.by_signs();
+  if (!n.no_interval.empty()) json["no_interval"] = n.no_interval;
+  for (const LearningNumbers::More& more : n.more)
+    json["more_seeds"][std::to_string(more.percent)] = more.seeds;
+  return json;
+}
+
+}  // namespace
 
 Json to_json(const Comparison& comparison) {
   const auto add_change = [](Json& item, const ComparedQuantity& quantity, const char* p_value) {
@@ -258,6 +383,7 @@ Json to_json(const Comparison& comparison) {
       if (const ComparedQuantity* memory = n->find(Quantity::memory))
         add_change(item["live_bytes"], *memory, "p_more");
     }
+    if (row.learning) item["to_loss"] = to_json(*row.learning);
     json["rows"].push_back(std::move(item));
   }
   json["notes"] = comparison.notes;

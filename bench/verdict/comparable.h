@@ -1,0 +1,47 @@
+// What has to be the same in two results for them to be compared.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bench/results/configuration.h"
+#include "bench/results/results.h"
+#include "bench/results/rounds.h"
+
+namespace stepladder {
+
+/// Runs by rung and workload, in the order of their first appearance; peers are left out.
+struct Rows {
+  std::vector<RowKey> order;
+  std::map<RowKey, Rounds> rounds;
+
+  explicit Rows(const Results& results);
+  /// Null where there is none.
+  const Rounds* find(const RowKey& key) const;
+};
+
+/// A field in which BASE and NEW differ: in all of their runs, or in those of some rungs.
+struct Disagreement {
+  Difference difference;
+  std::vector<std::string> rungs;  // empty: all
+
+  /// "config.lr 0.0006 / 0.0002 (13_cuda_graphs)"
+  std::string text() const;
+};
+
+/// Throws Error with kExitNotComparable where a row's runs are unlike each other.
+std::vector<Disagreement> disagreements(const Results& base, const Results& next);
+
+/// Throws Error with kExitNotComparable, naming the fields that differ, unless both were measured on the same
+/// device model, with the same configuration, and have a rung on a workload in common.
+void require_comparable(const Results& base, const Results& next);
+
+/// Throws the same unless the steps that both take to a loss may be compared: of the same model, data,
+/// evaluations and horizon. What else differs, the learning rate say, is returned.
+std::vector<Disagreement> require_comparable_steps(const Results& base, const Results& next);
+/// Throws the same unless the times of a step may be compared: on the same device model, after as many steps
+/// of warm-up.
+void require_comparable_times(const Results& base, const Results& next);
+
+}  // namespace stepladder

@@ -1,0 +1,114 @@
+// Does it get to a loss sooner, and is it certain? Two factors, steps to the loss and the time of a step,
+// each with an interval over pairs of runs from the same seed; their product, the seconds, is what is judged.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bench/results/rounds.h"
+#include "bench/verdict/mean.h"
+#include "bench/verdict/paired.h"
+
+namespace stepladder {
+
+/// What two runs from the same seed tell.
+struct SeedPair {
+  std::optional<double> base_steps, next_steps;  // to the loss; none where it wasn't reached
+  std::optional<double> log_time, log_joules;    // of a step, log(NEW / BASE); none where unknown
+};
+
+/// What is behind a change of the seconds to a loss: means of log(NEW / BASE).
+struct LearningChange {
+  size_t seeds = 0;                         // pairs
+  size_t base_missed = 0, next_missed = 0;  // of them, those that did not reach the loss
+  std::optional<Mean> steps;                // over the pairs in which both reached it
+  std::optional<Mean> time;                 // of a step, over the pairs that know it
+  std::optional<Mean> seconds, joules;      // steps x that of a step
+  /// One-sided p-values of the seconds; of a sign test over the pairs where a seed missed the loss, with the
+  /// one that missed it as the slower, and ties left out. 1 from fewer than kMinCertainPairs.
+  double p_slower = 1.0, p_faster = 1.0;
+
+  bool by_signs() const { return base_missed + next_missed > 0; }
+  double p_changed() const;  // two-sided
+};
+
+/// Factors and product over pairs. `times`, log ratios of the time of a step by pairs of other runs, stand in
+/// for the pairs' own where there are any; signs are those of the steps then.
+LearningChange learning_change(std::span<const SeedPair> pairs, std::span<const double> times = {});
+
+/// The seeds with which a t test at the two-sided level `alpha` finds a change of `change`, a ratio less 1,
+/// in nine of ten cases, if the log ratios of pairs have that standard deviation: at least kMinCertainPairs,
+/// at most kMaxSeeds.
+size_t seeds_to_tell(double change, double deviation, double alpha);
+inline constexpr size_t kMaxSeeds = 10'000;
+
+/// A row of a comparison of runs until a loss.
+struct LearningNumbers {
+  double loss = 0.0;
+  LearningChange change;
+  double base_steps = 0.0, next_steps = 0.0;  // to the loss, geometric means over pairs that reached it
+  double base_ms = 0.0, next_ms = 0.0;        // of a step, geometric means; 0 where unknown
+  double base_startup_ms = 0.0, next_startup_ms = 0.0;  // start-up and first step, medians
+  std::string no_interval;   // why the seeds are no sample: "BASE's curves are the same from each seed"
+  bool same_curves = false;  // of BASE and NEW from each seed
+  /// How many seeds more tell a change of 1, 2 and 5 % apart; empty where the spread is unknown.
+  struct More {
+    int percent = 0;
+    size_t seeds = 0;
+  };
+  std::vector<More> more;
+
+  /// The interval of one of the changes with kFactorConfidence; none from fewer than kMinCertainPairs seeds.
+  std::optional<Interval> interval(const Mean& of) const;
+};
+inline constexpr double kFactorConfidence = 0.95;
+
+/// A row's runs by the seed in their config, by their round where there is none. Throws Error with
+/// kExitNotComparable where a seed counts twice, naming `side`.
+std::map<int64_t, const Run*> by_seed(const Rounds& rounds, const std::string& side = "");
+/// Whether two of the runs have learnt the same to the bit.
+bool ignores_seed(const std::map<int64_t, const Run*>& seeds);
+
+/// Runs whose times of a step stand in for those of the runs that learn.
+struct StepTimes {
+  Rounds base, next;
+};
+
+/// Pairs the runs of both by the seed in their config, else by round. `alpha` is for LearningNumbers::more.
+/// Throws Error with kExitNotComparable where a side has a seed twice or no seed is common; InputError as
+/// crossing() does, naming side and seed.
+LearningNumbers learning_numbers(const Rounds& base, const Rounds& next, double loss, double alpha,
+                                 const StepTimes* times = nullptr);
+
+// ---- learning the same
+
+/// How much a change of speed alone may change the loss: nats.
+inline constexpr double kEqualLoss = 0.005;
+/// Runs of the baseline that a margin is tested against, at least.
+inline constexpr size_t kMinBaselines = 6;
+/// Runs of at most so many steps are held to each other step by step.
+inline constexpr size_t kShortRun = 50;
+/// Losses of so many steps are averaged before longer ones are held to each other.
+inline constexpr size_t kSmoothedSteps = 100;
+
+/// The mean loss of each full window of kSmoothedSteps, of all steps where they are fewer. A window with a
+/// loss that is not finite is infinite.
+std::vector<double> smoothed_losses(const Run& run);
+
+enum class Learns { same, worse, not_shown };
+/// Whether NEW learns as well as BASE: `same` where the upper bound of the difference of mean losses lies
+/// below `margin`, `worse` where the lower one lies above it, each with that confidence. A loss each, of runs
+/// of BASE (at least kMinBaselines, or it is not shown that they are the same) and of NEW (at least one).
+Learns learns_the_same(std::span<const double> base, std::span<const double> next, double margin,
+                       double confidence = 0.99);
+/// The same of smoothed losses, by a margin of `tolerance` x BASE's mean: `same` where all windows are,
+/// `worse` where one is; 99 % over all windows together.
+Learns learns_the_same(const Rounds& base, const Rounds& next, double tolerance);
+
+/// Two one-sided t tests at 1 %: whether the mean difference over pairs lies between -margin and margin.
+bool equal_losses(std::span<const double> differences, double margin = kEqualLoss);
+
+}  // namespace stepladder
