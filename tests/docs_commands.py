@@ -54,7 +54,7 @@ ADDED = {
 # Of a ladder of the reader's own, whose commands say which options they take.
 ADDED_TO_OWN = {"run": f"{SHORT} --overwrite", "ablate": f"{SHORT} --overwrite", "calibrate": "--pairs 3", "gate": "--pairs 3 --max-pairs 3"}
 # Exit codes besides 0 that say that a command did what it is for.
-ALSO = {"gate": {1, 3}, "compare": {1, 3}, "overhead": {1, 3}, "run": {3}}
+ALSO = {"gate": {1, 3}, "compare": {1, 3}, "certify": {3, 4}, "overhead": {1, 3}, "run": {3}}
 
 PARTS = [{"name": "ladder", "command": f"run --rungs 00,13 --batch 2 {SHORT}"},
          {"name": "profile_13", "command": "profile 13 --batch 2"},
@@ -165,7 +165,7 @@ def prepare(root: Path, bin_dir: Path) -> dict[str, str]:
         "STEPLADDER_PYTHON": "/nowhere/python",  # charts are tested elsewhere
         "STEPLADDER_BUSY_SAMPLE_MS": "0"}
     made = ("stepladder run --rungs 00,08,09,13 --rounds 2 --out tuned.jsonl\n"
-            "for copy in base new mine results/1 results/2 h200 a100 reports/latest/results; do\n"
+            "for copy in base new mine runs results/1 results/2 h200 a100 reports/latest/results; do\n"
             "  mkdir -p $(dirname $copy); cp tuned.jsonl $copy.jsonl\ndone\ncp new.jsonl $HOME/baseline.jsonl\n"
             "02_tf32 --save-weights model.safetensors --data tokens.bin\n"
             "stepladder calibrate --out noise.json\n")

@@ -10,6 +10,7 @@
 #include "bench/base/text.h"
 #include "bench/results/crossing.h"
 #include "bench/results/file.h"
+#include "bench/verdict/certificate.h"
 #include "bench/verdict/comparison.h"
 #include "bench/verdict/comparison_report.h"
 #include "model/error.h"
@@ -424,6 +425,61 @@ TEST(EqualLosses, BothTestsHaveToPass) {
   }
   EXPECT_FALSE(equal_losses(Samples{0.02, -0.02, 0.01, -0.01, 0.02, -0.02}))
       << "not significant is not equal";
+}
+
+// ---- certificates ----------------------------------------------------------------------------------------
+
+/// Runs of 40 steps with these validation losses, from a seed each.
+Results with_losses(const Samples& losses) {
+  Results results = results_of("aaa", "2025-01-31T12:00:00.000Z");
+  for (size_t i = 0; i < losses.size(); ++i) {
+    Trained& run = results.runs.emplace_back(run_of(kRung, static_cast<int64_t>(i), Samples(39, 40.0)));
+    run.config["seed"] = 1337 + i;
+    run.steps.back().loss = 3.5 + 0.01 * static_cast<double>(i);
+    run.summary->val_loss = losses[i];
+  }
+  return results;
+}
+
+TEST(Certificate, IsTheMeansOneSidedTTest) {
+  const Certificate c = certificates(with_losses({3.27, 3.28, 3.26, 3.27}), 3.28).at(0);
+  EXPECT_EQ(c.steps, 40);
+  EXPECT_EQ(c.seeds, (std::vector<int64_t>{1337, 1338, 1339, 1340}));
+  EXPECT_NEAR(c.mean.value, 3.27, 1e-12);
+  EXPECT_NEAR(c.deviation(), std::sqrt(2e-4 / 3), 1e-12);
+  EXPECT_NEAR(c.p, student_t_cdf(-0.01 / std::sqrt(2e-4 / 12), 3), 1e-9);
+  EXPECT_FALSE(c.holds()) << "p is " << c.p;
+  EXPECT_EQ(exit_code({c}), kExitInconclusive);
+  const std::vector<Certificate> all = certificates(with_losses({3.27, 3.28, 3.26, 3.27}), 3.3);
+  EXPECT_TRUE(all[0].holds());
+  EXPECT_EQ(exit_code(all), kExitOk);
+  for (const bool markdown : {false, true}) {
+    const std::string text = certificate_text(all, markdown);
+    EXPECT_TRUE(says(text, {kRung, "3.2700", "0.0082", "1340: 3.2700", "CERTIFIED"})) << text;
+  }
+}
+
+TEST(Certificate, RunsThatAreNoSampleAreRefused) {
+  const auto refused = [](auto change) {
+    Results results = with_losses({3.27, 3.28, 3.26, 3.27});
+    change(results);
+    const std::vector<Certificate> all = certificates(results, 3.3);
+    EXPECT_FALSE(all[0].holds());
+    EXPECT_EQ(exit_code(all), kExitNotComparable);
+    return all[0].refusal;
+  };
+  EXPECT_TRUE(says(refused([](Results& r) {
+                     r.runs[1].summary->to_loss =
+                         ToLoss{.loss = 3.3, .reached = true, .steps = 40, .joules = {}};
+                   }),
+                   {"1338", "3.3"}));
+  EXPECT_TRUE(says(refused([](Results& r) { r.runs[2].steps.pop_back(); }), {"1339", "39", "40"}));
+  EXPECT_TRUE(says(refused([](Results& r) { r.runs[2].summary->val_loss.reset(); }), {"1339", "--val-data"}));
+  EXPECT_TRUE(says(refused([](Results& r) { r.runs[3].config["seed"] = 1338; }), {"1338", "1 and 3"}));
+  EXPECT_TRUE(says(refused([](Results& r) { r.runs[3].steps = r.runs[0].steps; }), {"same"}));
+  EXPECT_TRUE(says(refused([](Results& r) { r.runs.resize(2); }), {"2 seeds"}));
+  EXPECT_TRUE(says(refused([](Results& r) { r.runs[0].status = Status::crash, r.runs[0].summary.reset(); }),
+                   {"1337", "crash"}));
 }
 
 // ---- simulations, whose numbers docs/statistics.md has ----------------------------------------------------

@@ -199,6 +199,24 @@ TEST_F(VerdictCli, CompareJoinsStepsWithTimesOfOtherRuns) {
       << "not until a loss";
 }
 
+TEST_F(VerdictCli, CertifyTellsWhetherALossIsReached) {
+  Results results = results_of("aaa", "2025-01-31T12:00:00.000Z");
+  for (int64_t round = 0; round < 6; ++round) {
+    stepladder::Run& run = results.runs.emplace_back(run_of("02_tf32", round, {40.0, 40.0}));
+    run.config["seed"] = 1337 + round;
+    run.steps.back().loss = run.summary->val_loss = 3.2 + 0.01 * static_cast<double>(round);
+  }
+  save("runs.json", results);
+  EXPECT_EQ(stepladder("certify runs.json --loss 3.3").code, kExitOk);
+  EXPECT_EQ(stepladder("certify runs.json --loss 3.23").code, kExitInconclusive);
+  EXPECT_TRUE(
+      says(stepladder("certify runs.json --loss 3.3 --format markdown").out, {"| 02_tf32 |", "3.2250"}));
+  EXPECT_EQ(stepladder("certify runs.json").code, kExitUsage);
+  results.runs.back().config["seed"] = 1337;
+  save("runs.json", results);
+  EXPECT_EQ(stepladder("certify runs.json --loss 3.3").code, kExitNotComparable);
+}
+
 TEST_F(VerdictCli, CompareRefusesWhatIsNoResultsFileInOneLine) {
   measured(0.0);
   for (const char* text : {"", "{", "{\"schema\":9}", "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",

@@ -23,6 +23,7 @@ Command export_command();
 Command convert_command();
 Command plan_run_command();
 Command compare_command();
+Command certify_command();
 Command calibrate_command();
 Command gate_command();
 Command overhead_command();

@@ -1,0 +1,112 @@
+#include "bench/verdict/certificate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "bench/base/table.h"
+#include "bench/base/text.h"
+#include "bench/verdict/comparable.h"
+#include "bench/verdict/learning.h"
+#include "bench/verdict/paired.h"
+
+namespace stepladder {
+namespace {
+
+int64_t steps_of(const Run& run) {
+  return run.summary->to_loss ? run.summary->to_loss->steps : std::ssize(run.steps);
+}
+
+/// Why a run is of no use; "" where it is.
+std::string refusal(const Run& run, int64_t steps) {
+  if (run.status != Status::ok) return cat(name_of(run.status), run.reason.empty() ? "" : ": " + run.reason);
+  if (run.summary->to_loss && run.summary->to_loss->reached)
+    return cat("stopped where it reached a loss of ", number_text(run.summary->to_loss->loss),
+               ", which is exploratory: train fresh seeds for fixed steps");
+  if (steps_of(run) != steps) return cat("has ", steps_of(run), " steps, the first run ", steps);
+  return run.summary->val_loss ? "" : "has no finite validation loss after its last step: give --val-data";
+}
+
+Certificate certificate(const RowKey& key, const Rounds& rounds, double loss) {
+  Certificate all;
+  all.variant = key.first, all.workload = key.second, all.loss = loss;
+  const Run& first = *rounds.begin()->second;
+  all.steps = first.summary ? steps_of(first) : 0;
+  try {
+    const auto seeds = by_seed(rounds);
+    for (const auto& [seed, run] : seeds) {
+      if (const std::string why = refusal(*run, all.steps); !why.empty())
+        throw InputError(cat("seed ", seed, ": ", why));
+      all.seeds.push_back(seed);
+      all.losses.push_back(*run->summary->val_loss);
+    }
+    if (ignores_seed(seeds)) throw InputError("it learns the same to the bit from several seeds");
+    if (seeds.size() < kMinPairs)
+      throw InputError(cat(counted(std::ssize(all.seeds), "seed"), ", ", kMinPairs, " are the least"));
+  } catch (const Error& e) {
+    all.refusal = e.what();
+    return all;
+  }
+  all.mean = mean_of(all.losses);
+  all.p = p_below(all.mean, loss);
+  return all;
+}
+
+}  // namespace
+
+double Certificate::deviation() const {
+  return mean.error() * std::sqrt(static_cast<double>(losses.size()));
+}
+
+std::vector<Certificate> certificates(const Results& results, double loss) {
+  std::vector<Certificate> all;
+  const Rows rows(results);
+  for (const RowKey& key : rows.order) all.push_back(certificate(key, *rows.find(key), loss));
+  return all;
+}
+
+std::string certificate_text(const std::vector<Certificate>& certificates, bool markdown, bool wide) {
+  Columns<Certificate> columns;
+  const auto add = [&](const std::string& header, std::function<std::string(const Certificate&)> cell) {
+    columns.add(header, [cell](const Certificate& c) { return c.refusal.empty() ? cell(c) : kNone; });
+  };
+  columns.add_text("trainer", [](const Certificate& c) { return c.variant; });
+  columns.add({"workload", Align::left, 1}, [](const Certificate& c) { return c.workload; });
+  add("steps", [](const Certificate& c) { return grouped(c.steps); });
+  add("seeds", [](const Certificate& c) { return std::to_string(c.losses.size()); });
+  add("mean loss", [](const Certificate& c) { return fixed(c.mean.value, 4); });
+  add("sd", [](const Certificate& c) { return fixed(c.deviation(), 4); });
+  columns.add("asked for", [](const Certificate& c) { return cat("<= ", number_text(c.loss)); });
+  add("p", [](const Certificate& c) { return c.p < 1e-4 ? scientific(c.p) : fixed(c.p, 4); });
+  columns.add({"verdict", Align::left, 0, true}, [](const Certificate& c) {
+    return c.holds()           ? "CERTIFIED"
+           : c.refusal.empty() ? "NOT CERTIFIED"
+                               : "REFUSED: " + printable(c.refusal, 300);
+  });
+  const Table table = columns.table(certificates);
+  std::string text = (markdown ? table.markdown() : table.terminal(wide)) + "\n";
+  const auto add_line = [&](const std::string& line) {
+    text += markdown ? markdown_text(line) + "\n\n" : folded(line) + "\n";
+  };
+  for (const Certificate& c : certificates) {
+    if (!c.refusal.empty()) continue;
+    std::vector<std::string> losses;
+    for (size_t i = 0; i < c.seeds.size(); ++i)
+      losses.push_back(cat(c.seeds[i], ": ", fixed(c.losses[i], 4)));
+    add_line(cat(c.variant, ", ", c.workload, ", validation loss after ", grouped(c.steps),
+                 " steps by seed: ", join(losses, ", "), "."));
+  }
+  add_line(cat(
+      "p: the chance of so low a mean were the true mean the loss asked for (Student's t, one-sided); "
+      "certified below ",
+      number_text(Certificate::kLevel),
+      ". It holds for seeds and steps that were fixed before the runs, not for a step found by looking."));
+  return text;
+}
+
+ExitCode exit_code(const std::vector<Certificate>& certificates) {
+  if (std::ranges::any_of(certificates, [](const Certificate& c) { return !c.refusal.empty(); }))
+    return kExitNotComparable;
+  return std::ranges::all_of(certificates, &Certificate::holds) ? kExitOk : kExitInconclusive;
+}
+
+}  // namespace stepladder
