@@ -38,6 +38,15 @@ std::vector<Pool> falling_curve(std::span<const Evaluation> evaluations) {
   return pools;
 }
 
+/// The crossing; `stopped` where the first evaluation was below the loss already.
+double crossing_until(double stopped, std::span<const Evaluation> evaluations, double loss) {
+  try {
+    return crossing(evaluations, loss).value_or(stopped);
+  } catch (const InputError&) {
+    return stopped;
+  }
+}
+
 }  // namespace
 
 std::optional<double> crossing(std::span<const Evaluation> evaluations, double loss) {
@@ -49,6 +58,17 @@ std::optional<double> crossing(std::span<const Evaluation> evaluations, double l
   const Pool& above = *(below - 1);
   const double share = (above.loss - loss) / (above.loss - below->loss);
   return std::exp(std::lerp(above.log_step, below->log_step, share));
+}
+
+std::optional<ReachedLoss> reached_loss(const Run& run) {
+  const std::optional<ToLoss>& until = run.summary->to_loss;
+  if (!until || !until->reached) return std::nullopt;
+  const auto stopped = static_cast<double>(until->steps);
+  const double steps = crossing_until(stopped, run.evaluations, until->loss), share = steps / stopped;
+  return ReachedLoss{.steps = steps,
+                     .seconds = until->seconds - (stopped - steps) * mean_step_ms(run) * 1e-3,
+                     .tokens = until->tokens * share,
+                     .joules = until->joules ? std::optional(*until->joules * share) : std::nullopt};
 }
 
 double mean_step_ms(const Run& run) {

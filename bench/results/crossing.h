@@ -17,6 +17,14 @@ namespace stepladder {
 /// already.
 std::optional<double> crossing(std::span<const Evaluation> evaluations, double loss);
 
+/// What it took a run to reach its loss: at the crossing, or at the evaluation that it stopped at where its
+/// evaluations don't tell one. Nothing where it didn't reach it, or was not to reach any.
+struct ReachedLoss {
+  double steps = 0.0, seconds = 0.0, tokens = 0.0;
+  std::optional<double> joules;
+};
+std::optional<ReachedLoss> reached_loss(const Run& run);
+
 /// A run's mean time of a step without the first, in ms: all steps of a run until a loss, else those timed.
 double mean_step_ms(const Run& run);
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bench/base/text.h"
+#include "bench/results/crossing.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -22,12 +23,13 @@ std::optional<TimeToLoss> to_loss_of(const Rounds& rounds) {
     const auto& one = run->summary->to_loss;
     if (!one) continue;
     if (!all) all.emplace().loss = one->loss;
-    if (!one->reached) continue;
+    const std::optional<ReachedLoss> took = reached_loss(*run);
+    if (!took) continue;
     ++all->reached;
-    seconds.push_back(one->seconds);
-    steps.push_back(static_cast<double>(one->steps));
-    tokens.push_back(one->tokens);
-    if (one->joules) joules.push_back(*one->joules);
+    seconds.push_back(took->seconds);
+    steps.push_back(took->steps);
+    tokens.push_back(took->tokens);
+    if (took->joules) joules.push_back(*took->joules);
   }
   if (!all || all->reached == 0) return all;
   all->seconds = median_over_rounds(seconds);
@@ -133,9 +135,8 @@ std::optional<Estimate> speedup(const Rounds& before, const Rounds& after) {
 
 std::optional<Estimate> speedup_to_loss(const Rounds& before, const Rounds& after) {
   return over_pairs(before, after, [](const Run& was, const Run& is) -> std::optional<double> {
-    const auto &one = was.summary->to_loss, &other = is.summary->to_loss;
-    if (!one || !other || !one->reached || !other->reached) return std::nullopt;
-    return one->seconds / other->seconds;
+    const auto one = reached_loss(was), other = reached_loss(is);
+    return one && other ? std::optional(one->seconds / other->seconds) : std::nullopt;
   });
 }
 
