@@ -396,13 +396,14 @@ TEST(LearnsTheSame, LossesAreAveragedOverWindows) {
 
 /// Six runs of BASE and of NEW over 300 steps: each step's loss is off by 3 %, as training is chaotic, and
 /// NEW's last hundred by `worse` more.
-Comparison long_runs(double worse) {
+Comparison long_runs(double worse, int64_t rounds = 6) {
   LearningCurves noise(5);
   Results base = results_of("aaa", "2025-01-31T12:00:00.000Z"),
           next = results_of("bbb", "2025-01-31T13:00:00.000Z");
-  for (int64_t round = 0; round < 6; ++round)
+  for (int64_t round = 0; round < rounds; ++round)
     for (Results* of : {&base, &next}) {
       of->runs.push_back(run_of(kRung, round, Samples(299, 40.0)));
+      of->runs.back().summary->val_loss = 3.0 + (of == &next ? worse : 0.0) + 1e-4 * noise.normal();
       for (Step& step : of->runs.back().steps)
         step.loss = 4.0 * (1 + 0.03 * noise.normal() + (of == &next && step.step >= 200 ? worse : 0.0));
     }
@@ -415,6 +416,20 @@ TEST(LearnsTheSame, LongRunsAreHeldToEachOtherByTheirMeans) {
   const ComparedRow worse = long_runs(0.1).rows[0];
   EXPECT_EQ(worse.verdict, Verdict::failed);
   EXPECT_TRUE(says(worse.reason, {"NEW", "diverged"}));
+  const auto not_shown = [](const Comparison& comparison) {
+    return says(join(comparison.notes, " "), {kRung, "not shown to learn"});
+  };
+  EXPECT_FALSE(not_shown(long_runs(0.0)));
+  EXPECT_TRUE(not_shown(long_runs(0.0, 5)));
+}
+
+TEST(EqualLosses, AreToldOfValidationLossesAfterTheLastStep) {
+  const auto told = [](const Comparison& comparison, const char* what) {
+    return says(join(comparison.notes, " "), {what});
+  };
+  EXPECT_TRUE(told(long_runs(0.0), "it is equal within 0.005"));
+  EXPECT_TRUE(told(long_runs(-0.006), "not shown to be equal within 0.005"));
+  EXPECT_FALSE(told(long_runs(0.0, 5), "equal within")) << "too few";
 }
 
 TEST(EqualLosses, BothTestsHaveToPass) {

@@ -17,6 +17,10 @@ std::string described(const Results& results) {
   return cat(commit.empty() ? "an unknown commit" : "commit " + commit, time.empty() ? "" : ", " + time);
 }
 
+void add_once(std::vector<std::string>& names, const std::string& name) {
+  if (std::ranges::count(names, name) == 0) names.push_back(name);
+}
+
 /// Of cycles and energy what could not be judged, or not in every pair.
 void add_unknown(std::vector<std::string>& lines, const ComparedRow& row) {
   const std::string of = cat(row.variant, ", ", row.workload, ": ");
@@ -46,12 +50,9 @@ std::vector<std::string> notes(const Results& base, const Results& next,
     if (row.verdict == Verdict::skipped) continue;
     ++judged;
     if (row.numbers) fewest = std::min(fewest, row.numbers->pairs);
-    const auto add_once = [&](std::vector<std::string>& names) {
-      if (std::ranges::count(names, row.variant) == 0) names.push_back(row.variant);
-    };
     if (row.numbers && row.numbers->other_algorithms && row.numbers->find(Quantity::cycles))
-      add_once(other_algorithms);
-    if (row.same_sources) add_once(same);
+      add_once(other_algorithms, row.variant);
+    if (row.same_sources) add_once(same, row.variant);
     if (!row.same_sources && known && base_commit == commit && !commit.ends_with("-dirty") && !mixed) {
       mixed = true;
       lines.push_back(cat("STALE: both say commit ", commit, ", yet the sources of ", row.variant,
@@ -129,15 +130,8 @@ bool unsupported(const Rounds& rounds) {
                              [](const auto& item) { return item.second->status == Status::unsupported; });
 }
 
-/// Where NEW learns something else than BASE, or worse in long runs: "" where it does not.
+/// Where NEW learns something else than BASE: "" where it does not.
 std::string divergence_from_base(const Rounds& base, const Rounds& next, double tolerance) {
-  const auto steps = [](const Rounds& rounds) { return rounds.begin()->second->steps.size(); };
-  if (std::min(steps(base), steps(next)) > kShortRun)
-    return learns_the_same(base, next, tolerance) == Learns::worse
-               ? cat("NEW: diverged: its mean losses are certainly over BASE's by more than the tolerance "
-                     "of ",
-                     tolerance)
-               : "";
   for (const auto& [run, other] : pairs_of(next, base)) {
     Run reference = *other;
     reference.variant = "BASE";
@@ -145,6 +139,34 @@ std::string divergence_from_base(const Rounds& base, const Rounds& next, double 
     if (!apart.empty()) return cat("NEW: diverged: ", apart);
   }
   return "";
+}
+
+/// Holds NEW's losses to BASE's, those of long runs by their means: fills in row.reason where NEW is worse.
+/// Returns whether it is shown not to be.
+bool learns_as_base(ComparedRow& row, const Rounds& base, const Rounds& next, double tolerance) {
+  const auto steps = [](const Rounds& rounds) { return rounds.begin()->second->steps.size(); };
+  if (std::min(steps(base), steps(next)) <= kShortRun) {
+    row.reason = divergence_from_base(base, next, tolerance);
+    return row.reason.empty();
+  }
+  const Learns learns = learns_the_same(base, next, tolerance);
+  if (learns == Learns::worse)
+    row.reason =
+        cat("NEW: diverged: mean losses are certainly over BASE's by more than the tolerance of ", tolerance);
+  return learns == Learns::same || !std::isfinite(tolerance);
+}
+
+/// How far validation losses after the last step are apart; "" where fewer than kMinCertainPairs know them.
+std::string equality_text(const ComparedRow& row, const Rounds& base, const Rounds& next) {
+  std::vector<double> differences;
+  for (const auto& [run, other] : pairs_of(next, base))
+    if (run->summary->val_loss && other->summary->val_loss)
+      differences.push_back(*run->summary->val_loss - *other->summary->val_loss);
+  if (differences.size() < kMinCertainPairs) return "";
+  return cat(row.variant, ", ", row.workload, ": the validation loss after the last step changed by ",
+             fixed(mean_of(differences).value, 4), " nats; ",
+             equal_losses(differences) ? "it is" : "it is not shown to be", " equal within ",
+             number_text(kEqualLoss), " (two one-sided t tests, ", differences.size(), " pairs).");
 }
 
 /// Parts of the arena that are larger than they were.
@@ -468,7 +490,7 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
   const auto common = static_cast<double>(
       std::ranges::count_if(keys, [&](const RowKey& key) { return before.find(key) && after.find(key); }));
   const Ladder ladder = ladder_of(base), next_ladder = ladder_of(next);  // what is judged sets no limit
-  std::vector<std::string> other_tolerances;
+  std::vector<std::string> other_tolerances, not_shown, equalities;
   Comparison comparison;
   for (const RowKey& key : keys) {
     ComparedRow& row = comparison.rows.emplace_back();
@@ -487,11 +509,11 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
     for (const std::string& reason : {failure(*is, "NEW"), failure(*was, "BASE")})
       if (row.reason.empty()) row.reason = reason;
     // Runs until a loss learn until then, each as it does.
-    if (row.reason.empty() && !limits.until_loss && !number_at(next.plan, "until_loss"))
-      row.reason = divergence_from_base(*was, *is, tolerance_of(row.variant, ladder));
-    if (tolerance_of(row.variant, ladder) != tolerance_of(row.variant, next_ladder) &&
-        std::ranges::count(other_tolerances, row.variant) == 0)
-      other_tolerances.push_back(row.variant);
+    if (row.reason.empty() && !limits.until_loss && !number_at(next.plan, "until_loss") &&
+        !learns_as_base(row, *was, *is, tolerance_of(row.variant, ladder)) && row.reason.empty())
+      add_once(not_shown, row.variant);
+    if (tolerance_of(row.variant, ladder) != tolerance_of(row.variant, next_ladder))
+      add_once(other_tolerances, row.variant);
     if (row.reason.empty() && limits.until_loss) {
       learn(row, key, *was, *is, limits, kFalseAlarms / common);
       if (row.learning) continue;
@@ -501,6 +523,7 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
       continue;
     }
     row.numbers = numbers_of(key, *was, *is, is_exact(*was, ladder) && is_exact(*is, next_ladder), limits);
+    if (const std::string text = equality_text(row, *was, *is); !text.empty()) equalities.push_back(text);
     if (row.numbers->pairs == 0 && row.numbers->disturbed > 0) {
       row.verdict = limits.final ? Verdict::failed : Verdict::inconclusive;
       row.reason =
@@ -534,6 +557,11 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
   if (!other_tolerances.empty())
     comparison.notes.push_back(cat(join(other_tolerances, ", "),
                                    ": NEW's ladder has another tolerance; losses are held to BASE's."));
+  if (!not_shown.empty())
+    comparison.notes.push_back(cat(join(not_shown, ", "),
+                                   ": not shown to learn as well as BASE, which takes ", kMinBaselines,
+                                   " runs of BASE where they have over ", kShortRun, " steps."));
+  comparison.notes.insert(comparison.notes.end(), equalities.begin(), equalities.end());
   for (const ComparedRow& row : comparison.rows) {
     if (!row.numbers) continue;
     std::string note = doubtful_noise({row.variant, row.workload}, limits, row.numbers->pairs);
