@@ -263,9 +263,15 @@ class Orphans {
     return !older && (::getpgid(pid) != ::getpgrp() || was_started_by_this(pid));
   }
   static bool was_started_by_this(pid_t pid) {
-    std::ifstream file(cat("/proc/", pid, "/environ"), std::ios::binary);
-    for (std::string variable; std::getline(file, variable, '\0');)
-      if (variable == cat(kStartedBy, ::getpid())) return true;
+    constexpr int kTries = 100;  // a process that becomes another program has no environment for a moment
+    for (int i = 0; i < kTries; ++i) {
+      std::ifstream file(cat("/proc/", pid, "/environ"), std::ios::binary);
+      bool any = false;
+      for (std::string variable; std::getline(file, variable, '\0'); any = true)
+        if (variable == cat(kStartedBy, ::getpid())) return true;
+      if (any) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     return false;
   }
 
