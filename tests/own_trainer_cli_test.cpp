@@ -1086,6 +1086,9 @@ TEST_F(Switches, InPairsTellHowTheyInteract) {
   EXPECT_EQ(rows[0]["switches"], Json({"fast", "faster"}));
   EXPECT_DOUBLE_EQ(rows[0]["both"]["ratio"], 20.0 / 6);
   EXPECT_DOUBLE_EQ(rows[0]["interaction"]["value"], 20.0 / 6 / (2.0 * 1.25));
+  const std::string report = stepladder("report r.json").out;
+  EXPECT_TRUE(says(report, {"fast, faster", "3.333", "1.333", "interaction", "all_off"}));
+  EXPECT_FALSE(says(report, {"ladder gain"})) << "switches have no place in a ladder";
 }
 
 TEST_F(Switches, AreGoneOnWithAndChosen) {

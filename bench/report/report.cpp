@@ -198,12 +198,27 @@ std::vector<const Gain*> gains_of(const AblatedRung& row) {
 }
 constexpr const char* kGains[] = {"ladder gain", "leave-one-out", "only-one"};
 
+/// Those kinds of gain, by their place in kGains, that any of `rows` was asked for.
+std::vector<size_t> kinds_of(const std::vector<AblatedRung>& rows) {
+  std::vector<size_t> kinds;
+  for (size_t kind = 0; kind < std::size(kGains); ++kind)
+    if (std::ranges::any_of(rows, [&](const AblatedRung& row) { return gains_of(row)[kind] != nullptr; }))
+      kinds.push_back(kind);
+  return kinds;
+}
+
+/// Whether the rows are of a ladder file's switches.
+bool of_switches(const std::vector<AblatedRung>& rows) {
+  return std::ranges::none_of(rows, [](const AblatedRung& row) { return row.ladder.has_value(); });
+}
+
 std::string saved_memory(const AblatedRung& row) {
   std::vector<std::string> saved;
   for (const Gain* gain : gains_of(row))
-    saved.push_back(gain && gain->ok()
-                        ? cat(gain->saved_bytes < 0 ? "-" : "", bytes_text(std::abs(gain->saved_bytes)))
-                        : kNone);
+    if (gain)
+      saved.push_back(gain->ok()
+                          ? cat(gain->saved_bytes < 0 ? "-" : "", bytes_text(std::abs(gain->saved_bytes)))
+                          : kNone);
   return join(saved, " / ");
 }
 
@@ -219,16 +234,28 @@ std::string problems(const AblatedRung& row) {
 
 Table table_of(const std::vector<AblatedRung>& rows, bool ratios_only) {
   Columns<AblatedRung> columns;
-  columns.add_text("rung", [](const AblatedRung& row) { return row.rung; });
+  columns.add_text(of_switches(rows) ? "switch" : "rung", [](const AblatedRung& row) { return row.rung; });
   if (std::ranges::any_of(rows, [&](const AblatedRung& row) { return row.config != rows.front().config; }))
     columns.add_text("workload", [](const AblatedRung& row) { return workload_of(row.config); });
-  for (size_t kind = 0; kind < std::size(kGains); ++kind)
+  for (const size_t kind : kinds_of(rows))
     columns.add(kGains[kind], [kind](const AblatedRung& row) {
       const Gain* gain = gains_of(row)[kind];
       return !gain ? kNone : gain->ok() ? text_of(gain->ratio, 3) : gain->status;
     });
   if (!ratios_only) columns.add({"live memory saved", Align::right, 1}, saved_memory);
   columns.add({"status", Align::left, 0, true}, problems);
+  return columns.table(rows);
+}
+
+Table table_of(const std::vector<AblatedPair>& rows) {
+  Columns<AblatedPair> columns;
+  columns.add_text("switches", [](const AblatedPair& row) { return cat(row.one, ", ", row.other); });
+  if (std::ranges::any_of(rows, [&](const AblatedPair& row) { return row.config != rows.front().config; }))
+    columns.add_text("workload", [](const AblatedPair& row) { return workload_of(row.config); });
+  columns.add("both alone", [](const AblatedPair& row) {
+    return row.both.ok() ? text_of(row.both.ratio, 3) : row.both.status;
+  });
+  columns.add("interaction", [](const AblatedPair& row) { return text_of(row.interaction, 3); });
   return columns.table(rows);
 }
 
@@ -260,8 +287,9 @@ Table table_of(const std::vector<ScaledRun>& rows, bool ratios_only) {
   return columns.table(rows);
 }
 
-/// How the table of ablations is read.
-std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows, const std::string& tuned) {
+/// How the tables of ablations are read.
+std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows,
+                                        const std::vector<AblatedPair>& pairs, const std::string& tuned) {
   std::vector<std::string> exclude_one;
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (size_t kind = 0; kind < std::size(kGains); ++kind) {
@@ -274,13 +302,19 @@ std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows, co
       }
     if (intervals > 0) exclude_one.push_back(cat(excluding, " of ", intervals, " (", kGains[kind], ")"));
   }
-  const std::string first = ladder().rungs.front().name;
+  const char* const what = of_switches(rows) ? "switch" : "rung";
+  const std::string first = of_switches(rows) ? kAllOff : ladder().rungs.front().name;
   std::vector<std::string> lines = {
-      cat("Ladder gain: time of the rung before / the rung's. Leave-one-out: ", tuned,
-          " without the rung / itself. Only-one: ", first,
-          " / itself with the rung alone. Each within a round, ",
-          "by time per token; over 1 the rung is faster."),
-      "Live memory saved, in the same order: the arena's peak without the rung less that with it."};
+      cat(of_switches(rows) ? "" : "Ladder gain: time of the rung before / the rung's. ", "Leave-one-out: ",
+          tuned, " without the ", what, " / itself. Only-one: ", first, " / itself with the ", what,
+          " alone. Each within a round, by time per token; over 1 the ", what, " is faster."),
+      cat("Live memory saved, in the same order: the arena's peak without the ", what,
+          " less that with it.")};
+  if (!pairs.empty())
+    lines.emplace_back(
+        "Interaction: the gain of both over the product of each one's alone; over 1 each is worth more "
+        "beside "
+        "the other.");
   if (!exclude_one.empty())
     lines.push_back(
         cat("Gains whose ", interval_name(fewest), " excludes 1: ", join(exclude_one, ", "), "."));
@@ -529,7 +563,8 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
   notes.add_losses(results, variants);
   notes.add_scaling(results);
   if (!ablated.empty())
-    for (const std::string& line : ablation_notes(ablated, tuned_rung(results))) notes.note(line);
+    for (const std::string& line : ablation_notes(ablated, ablated_pairs(results), tuned_rung(results)))
+      notes.note(line);
   return std::move(notes).lines();
 }
 
@@ -630,6 +665,8 @@ std::string report_text(const Results& results, bool ratios_only, bool markdown,
   if (!to_loss.empty()) add("Time to a loss", true, to_loss_table(to_loss, ratios_only));
   add("Scaling", !scaled.empty(), table_of(scaled, ratios_only));
   add("Ablations", !ablated.empty(), table_of(ablated, ratios_only));
+  if (const auto pairs = ablated_pairs(results); !pairs.empty())
+    add("Pairs of switches", true, table_of(pairs));
   for (const Note& note : notes(results, variants, ablated))
     text += (markdown ? "- " : "") + plain(note.text) + "\n";
   return text;
