@@ -198,15 +198,6 @@ std::vector<const Gain*> gains_of(const AblatedRung& row) {
 }
 constexpr const char* kGains[] = {"ladder gain", "leave-one-out", "only-one"};
 
-/// Those kinds of gain, by their place in kGains, that any of `rows` was asked for.
-std::vector<size_t> kinds_of(const std::vector<AblatedRung>& rows) {
-  std::vector<size_t> kinds;
-  for (size_t kind = 0; kind < std::size(kGains); ++kind)
-    if (std::ranges::any_of(rows, [&](const AblatedRung& row) { return gains_of(row)[kind] != nullptr; }))
-      kinds.push_back(kind);
-  return kinds;
-}
-
 /// Whether the rows are of a ladder file's switches.
 bool of_switches(const std::vector<AblatedRung>& rows) {
   return std::ranges::none_of(rows, [](const AblatedRung& row) { return row.ladder.has_value(); });
@@ -214,11 +205,12 @@ bool of_switches(const std::vector<AblatedRung>& rows) {
 
 std::string saved_memory(const AblatedRung& row) {
   std::vector<std::string> saved;
-  for (const Gain* gain : gains_of(row))
-    if (gain)
-      saved.push_back(gain->ok()
-                          ? cat(gain->saved_bytes < 0 ? "-" : "", bytes_text(std::abs(gain->saved_bytes)))
-                          : kNone);
+  for (size_t kind = row.ladder ? 0 : 1; kind < std::size(kGains); ++kind) {
+    const Gain* gain = gains_of(row)[kind];
+    saved.push_back(gain && gain->ok()
+                        ? cat(gain->saved_bytes < 0 ? "-" : "", bytes_text(std::abs(gain->saved_bytes)))
+                        : kNone);
+  }
   return join(saved, " / ");
 }
 
@@ -237,7 +229,7 @@ Table table_of(const std::vector<AblatedRung>& rows, bool ratios_only) {
   columns.add_text(of_switches(rows) ? "switch" : "rung", [](const AblatedRung& row) { return row.rung; });
   if (std::ranges::any_of(rows, [&](const AblatedRung& row) { return row.config != rows.front().config; }))
     columns.add_text("workload", [](const AblatedRung& row) { return workload_of(row.config); });
-  for (const size_t kind : kinds_of(rows))
+  for (size_t kind = of_switches(rows) ? 1 : 0; kind < std::size(kGains); ++kind)
     columns.add(kGains[kind], [kind](const AblatedRung& row) {
       const Gain* gain = gains_of(row)[kind];
       return !gain ? kNone : gain->ok() ? text_of(gain->ratio, 3) : gain->status;
