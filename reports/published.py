@@ -73,7 +73,7 @@ OF_PAIR: dict[str, Callable[[float], float]] = {
 }
 
 
-# Of a profile: ms by phase, kernel type or op. Milliseconds of another device don't compare, shares of the step do.
+# What a table takes of a profile: ms by phase, kernel type or op. Shares of the step compare across devices, ms do not.
 OF_PROFILE: dict[str, Callable[[Profile], dict[str, float]]] = {
     "phases": lambda profile: profile.phases,
     "kernel_types": lambda profile: {name: ms for name, (ms, _) in profile.kernel_types.items()},

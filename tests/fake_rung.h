@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "bench/run/workload.h"
 #include "model/error.h"
 #include "tests/files.h"
 
@@ -19,6 +20,22 @@ struct FakeRung {
   std::string telemetry;                              // more fields of a step: ,"sm_mhz":1980
   std::string before_start, before_step, before_end;  // shell commands
   std::string file = "";                              // where in the folder; by default its name
+
+  /// Six steps of it, the first two of them warm-up, once it is written into `folder`.
+  Workload workload(const TempFolder& folder) const {
+    Workload six;
+    six.program.variant = six.program.calls_itself = name;
+    six.program.command = {folder / name};
+    six.program.native = true;
+    six.source_hash = source_hash;
+    six.device.name = "fake";
+    six.config = {{"model", "gpt2-tiny"}, {"B", 4}, {"T", 64}, {"seed", 1337}};
+    six.command = {folder / name, "--batch", "4", "--steps", "6"};
+    six.steps = 6;
+    six.warmup = 2;
+    six.timeout_s = 60;
+    return six;
+  }
 
   /// Writes the executable into `folder`.
   void write(const TempFolder& folder) const {

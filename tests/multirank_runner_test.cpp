@@ -26,19 +26,9 @@ class Ranks : public testing::TestWithParam<const char*> {
   static constexpr int kRanks = 3;
 
   Ranks() {
-    const std::string name = ladder().rungs.front().name;
-    workload_.program.variant = workload_.program.calls_itself = name;
-    workload_.program.command = {folder_ / name};
-    workload_.program.native = true;
-    workload_.source_hash = "abc123";
-    workload_.device.name = "fake";
     workload_.backend = GetParam();
     workload_.devices = kRanks;
-    workload_.config = {{"model", "gpt2-tiny"}, {"B", 4}, {"T", 64}, {"seed", 1337}, {"world_size", kRanks}};
-    workload_.command = {workload_.program.command.front(), "--steps", "6"};
-    workload_.steps = 6;
-    workload_.warmup = 2;
-    workload_.timeout_s = 60;
+    workload_.config["world_size"] = kRanks;
     fake_.before_start =
         cat("RANK=${RANK:-${OMPI_COMM_WORLD_RANK:-0}}; echo $$ >", folder_ / "pid", "$RANK\n");
     fake_.loss = "$([ $RANK = 0 ] && echo 4.$((90 - i)) || echo null)";  // rank 0 alone has it
@@ -66,7 +56,7 @@ class Ranks : public testing::TestWithParam<const char*> {
 
   const TempFolder folder_;
   FakeRung fake_;
-  Workload workload_;
+  Workload workload_ = fake_.workload(folder_);
   int steps_heard_ = 0;
 };
 

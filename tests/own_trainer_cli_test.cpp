@@ -1154,6 +1154,12 @@ TEST_F(Switches, ThatMakeNoSenseAreRefused) {
   EXPECT_TRUE(says(stepladder("ablate --pairs").err, {"--pairs", "--ladder"}));
   switched(R"([{"name": "a", "on": ["x"]}])");
   EXPECT_TRUE(says(ablate("--rungs b").err, {"--rungs", "b"}));
+  for (const char* kind : {"without", "only", "both"}) {
+    const std::string named = cat(R"({"name": ")", kind, "\"");
+    std::string text = read_file(folder_ / "own/ladder.json");
+    write_file(folder_ / "own/ladder.json", named + text.substr(text.find(',')));
+    EXPECT_TRUE(says(ablate().err, {kind, "ablations"})) << ablate().err;
+  }
 }
 
 TEST_F(OwnTrainer, ThatTheDocsHaveForAShellPassesItsCheck) {

@@ -40,19 +40,7 @@ namespace {
 
 class RunnerTest : public testing::Test {
  protected:
-  RunnerTest() {
-    const std::string name = ladder().rungs.front().name;
-    workload_.program.variant = workload_.program.calls_itself = name;
-    workload_.program.command = {folder_ / name};
-    workload_.program.native = true;
-    workload_.source_hash = "abc123";
-    workload_.device.name = "fake";
-    workload_.config = {{"model", "gpt2-tiny"}, {"B", 4}, {"T", 64}, {"seed", 1337}};
-    workload_.command = {workload_.program.command.front(), "--batch", "4", "--steps", "6"};
-    workload_.steps = 6;
-    workload_.warmup = 2;
-    workload_.timeout_s = 30;
-  }
+  RunnerTest() { workload_.timeout_s = 30; }
   stepladder::Run measure() {
     fake_.write(folder_);
     return run_program(workload_, [this](const Step&) { ++steps_heard_; });
@@ -60,7 +48,7 @@ class RunnerTest : public testing::Test {
 
   const TempFolder folder_;
   FakeRung fake_;
-  Workload workload_;
+  Workload workload_ = fake_.workload(folder_);
   int steps_heard_ = 0;
 };
 

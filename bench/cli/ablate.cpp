@@ -117,14 +117,14 @@ Plan plan_of_switches(const AblateOptions& options) {
     throw InputError(
         cat("--ladder ", options.measure.ladder,
             ": it has no \"switches\" and \"command\", which are what is ablated: docs/own-trainer.md"));
-  std::vector<std::string> names;
-  const bool all = options.measure.rungs == std::vector<std::string>{"all"};
-  for (const Switch& one : file.switches)
-    if (all || std::ranges::count(options.measure.rungs, one.name) > 0) names.push_back(one.name);
-  if (!all)
-    for (const std::string& asked : options.measure.rungs)
-      if (std::ranges::count(names, asked) == 0)
-        throw InputError(cat("--rungs: no switch of ", file.name, " is called ", printable(asked, 60)));
+  std::vector<std::string> names = file.switch_names();
+  if (const std::vector<std::string>& asked = options.measure.rungs;
+      asked != std::vector<std::string>{"all"}) {
+    for (const std::string& name : asked)
+      if (std::ranges::count(names, name) == 0)
+        throw InputError(cat("--rungs: no switch of ", file.name, " is called ", printable(name, 60)));
+    std::erase_if(names, [&](const std::string& name) { return std::ranges::count(asked, name) == 0; });
+  }
 
   Ladder ladder = file;
   ladder.rungs = {file.with(kAllOff, {})};

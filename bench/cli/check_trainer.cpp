@@ -75,8 +75,6 @@ Rows told(const Run& run) {
 /// What it can be used for as it is, and what to add for the rest.
 Rows uses_of(const Run& run, const Program& program, const Ladder& ladder) {
   const bool held_to_a_loss = std::isfinite(program.tolerance);
-  std::vector<std::string> names;
-  for (const Switch& one : ladder.switches) names.push_back(one.name);
   return {
       {"run", "yes"},
       {"gate", held_to_a_loss ? "yes" : "yes; losses are not compared: \"tolerance\" in its ladder file"},
@@ -86,7 +84,7 @@ Rows uses_of(const Run& run, const Program& program, const Ladder& ladder) {
        : is_told(program, "seed") ? "yes"
                                   : "yes; all rounds train from one seed: {seed} in its command"},
       {"ablate", ladder.switches.empty() ? "no: \"switches\" in its ladder file, {switches} in its command"
-                                         : cat("yes: switches ", join(names, ", "))}};
+                                         : cat("yes: switches ", join(ladder.switch_names(), ", "))}};
 }
 
 /// What is not wrong, and yet worth a change.

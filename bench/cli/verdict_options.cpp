@@ -71,7 +71,7 @@ Limits VerdictOptions::limits(const Json& context, const Json& plan) const {
 
 int VerdictOptions::deliver(Comparison comparison, const Limits& limits) const {
   if (limits.until_loss) {
-    // Whose verdict knows no limits.
+    // A verdict on runs until a loss knows no limits.
   } else if (noise.empty()) {
     comparison.notes.emplace_back(
         "Without --noise the limits know nothing of this machine's own: `stepladder calibrate` measures it.");

@@ -173,10 +173,10 @@ Rung rung_from(const Json& row, bool ours) {
   if (const Json batch = row.value("batch", Json()); batch == "largest") {
     rung.batch = BatchSize::largest;
   } else if (!batch.is_null()) {
-    rung.batch = BatchSize::own;
-    rung.own_batch = batch.is_string() ? 0 : *count_if(row, "batch", 1);
     if (batch.is_string())
       throw InputError(cat("batch is neither \"largest\" nor a number but ", batch.dump()));
+    rung.batch = BatchSize::own;
+    rung.own_batch = *count_if(row, "batch", 1);
   }
   rung.beside = field_if<bool>(row, "beside", "true or false").value_or(false);
   rung.sharded = field_if<bool>(row, "sharded", "true or false").value_or(false);
@@ -343,7 +343,7 @@ Ladder ladder_from(const Json& table, const std::string& folder) {
     check_keys(table, known);
     if (!ladder.built_in()) ladder.name = field_at<std::string>(table, "name", "a text");
     check_name(ladder.name);
-    if (ladder.name == "without" || ladder.name == "only")
+    if (ladder.name == "without" || ladder.name == "only" || ladder.name == "both")
       throw InputError(cat("'", ladder.name, "' is what ablations are called: take another name"));
     for (const char* list : {"rungs", "switches"})
       if (table.contains(list) && !table[list].is_array()) throw InputError(cat(list, " is not a list"));
@@ -361,7 +361,7 @@ Ladder ladder_from(const Json& table, const std::string& folder) {
   if (!ladder.switches.empty() && shared.contains("command"))
     in("", [&] {
       Json row = shared;
-      row["name"] = "all_off", row["changes"] = "";
+      row["name"] = kAllOff, row["changes"] = "";
       ladder.switched = rung_from(row, /*ours=*/false);
       if (std::ranges::count(ladder.switched->command, kSwitches) == 0)
         throw InputError("switches: no word of its command is {switches}, where they would go");
@@ -369,13 +369,11 @@ Ladder ladder_from(const Json& table, const std::string& folder) {
   if (!table.contains("rungs"))
     in("", [&] {
       if (!ladder.switched) throw InputError("command is missing: what starts its trainer, with {switches}");
-      ladder.rungs = {ladder.with("all_off", {})};
-      Words all;
-      for (const Switch& one : ladder.switches) all.push_back(one.name);
+      ladder.rungs = {ladder.with(kAllOff, {})};
       if (std::ranges::any_of(ladder.switches, [](const Switch& one) { return !one.excludes.empty(); }))
         return;
-      ladder.rungs.push_back(ladder.with("all_on", all));
-      ladder.rungs.back().parent = "all_off";
+      ladder.rungs.push_back(ladder.with(kAllOn, ladder.switch_names()));
+      ladder.rungs.back().parent = kAllOff;
     });
   for (const Json& row : table.value("rungs", Json::array()))
     in(cat("rungs[", ladder.rungs.size(), "]: "), [&] {
@@ -460,6 +458,12 @@ std::vector<Rung> Ladder::chosen(const std::vector<std::string>& names) const {
   for (size_t i = 0; i < wanted.size(); ++i)
     if (wanted[i]) found.push_back(rungs[i]);
   return found;
+}
+
+std::vector<std::string> Ladder::switch_names() const {
+  std::vector<std::string> names;
+  for (const Switch& one : switches) names.push_back(one.name);
+  return names;
 }
 
 Rung Ladder::with(const std::string& rung, const std::vector<std::string>& switches_on) const {

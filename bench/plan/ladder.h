@@ -85,6 +85,8 @@ struct Switch {
   bool operator==(const Switch&) const = default;
 };
 inline constexpr size_t kMaxSwitches = 12;
+/// What a ladder's trainer is called with all its switches off, and with all on.
+inline constexpr const char *kAllOff = "all_off", *kAllOn = "all_on";
 
 struct Ladder {
   std::string name;    // what its rungs are called by beside another ladder's: "pytorch/02_tf32"
@@ -107,6 +109,7 @@ struct Ladder {
   /// for an unknown one.
   std::vector<Rung> chosen(const std::vector<std::string>& names) const;
 
+  std::vector<std::string> switch_names() const;
   /// The trainer with these switches on and the others off. Needs `switched`.
   Rung with(const std::string& rung, const std::vector<std::string>& switches_on) const;
 

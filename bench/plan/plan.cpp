@@ -81,7 +81,7 @@ void check_earlier(const Plan& plan, const std::string& first, ResultsFile& file
 }
 
 /// The options that a rung is given, a word each.
-std::vector<std::string> arguments_of(const RungSettings& s, const Workload& workload, int64_t batch) {
+std::vector<std::string> rung_arguments(const RungSettings& s, const Workload& workload, int64_t batch) {
   std::vector<std::string> arguments = {"--model", *s.model,
                                         "--batch", std::to_string(batch),
                                         "--seq",   std::to_string(*s.seq),
@@ -116,7 +116,7 @@ void fill(Workload& workload, const RungSettings& s, int64_t batch) {
       command.push_back(filled(word, values));
       continue;
     }
-    const std::vector<std::string> arguments = arguments_of(s, workload, batch);
+    const std::vector<std::string> arguments = rung_arguments(s, workload, batch);
     command.insert(command.end(), arguments.begin(), arguments.end());
   }
   for (const std::string& variable : workload.program.environment)

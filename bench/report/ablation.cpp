@@ -180,6 +180,7 @@ std::vector<AblatedRung> ablated_rungs(const Results& results) {
 }
 
 std::vector<AblatedPair> ablated_pairs(const Results& results) {
+  if (!of_switches(results)) return {};
   const auto names = strings_at(results.plan.value("ablate", Json::object()), "rungs");
   std::vector<AblatedPair> rows;
   for (const Json& config : configs_of(results)) {

@@ -13,8 +13,6 @@
 namespace stepladder {
 
 inline constexpr const char *kWithout = "without", *kOnly = "only", *kBoth = "both";
-/// What a ladder's trainer is called with all its switches off, and with all on.
-inline constexpr const char *kAllOff = "all_off", *kAllOn = "all_on";
 /// "both/compile+fused": two switches alone.
 std::string pair_of(const std::string& one, const std::string& other);
 

@@ -18,7 +18,8 @@ struct Ending {
   std::string reason;
 };
 
-/// Of one process. Only rank 0 has the loss. Throws InputError where a native one refused its options.
+/// How one process of a run ended. Only rank 0 has the loss. Throws InputError where a native one refused its
+/// options.
 Ending ending_of(const ChildEnd& end, const ChildReport& report, const Run& run, const Workload& workload,
                  size_t rank);
 

@@ -20,14 +20,15 @@ namespace stepladder {
 inline constexpr double kFalseAlarms = 0.01;
 /// More time, or cycles, is nobody's concern below that, unless told otherwise.
 inline constexpr double kMinLimit = 0.01;
-/// Of cycles where both builds were measured alternating: ten pairs know them to 0.07 % (docs/statistics.md).
+/// The limit of cycles where both builds were measured alternating: ten pairs know them to 0.07 %
+/// (docs/statistics.md).
 inline constexpr double kMinCyclesLimit = 0.003;
-/// Of cycles where the two ran different GEMM algorithms, which differ by 1 % in cycles at the same time of a
-/// step: those that wait for memory tick on.
+/// The limit of cycles where the two ran different GEMM algorithms, which differ by 1 % in cycles at the same
+/// time of a step: those that wait for memory tick on.
 inline constexpr double kMinCyclesLimitOtherAlgorithms = 0.02;
 /// The least limit of the live memory of a trainer that doesn't call it exact.
 inline constexpr double kMinMemoryLimit = 0.01;
-/// Of energy, whose counter moves ten times a second.
+/// The limit of energy, whose counter moves ten times a second.
 inline constexpr double kMinEnergyLimit = 0.02;
 /// The machine's noise raises a limit no further than to this: a PASS under a higher one says nothing.
 inline constexpr double kMaxNoiseLimit = 0.05;
@@ -39,7 +40,7 @@ enum class Verdict {
                // not certainly less; memory that is exact has not grown
   regression,  // a lower bound lies above its limit and a change is certain; or exact memory has grown
   inconclusive,  // neither: more pairs would tell
-  // Of runs until a loss, by their seconds to it:
+  // Verdicts on runs until a loss, by their seconds to it:
   faster,          // certainly less
   slower,          // certainly more, which is a regression
   not_told_apart,  // neither: more seeds would tell
@@ -100,16 +101,16 @@ struct Limits {
   // As ratios less 1:
   double threshold = kMinLimit, cycles = kMinLimit, energy = kMinEnergyLimit;
   double cycles_other_algorithms = kMinCyclesLimitOtherAlgorithms;
-  /// Of A/A pairs: they raise a row's limits as raised_limit() says.
+  /// Log ratios of A/A pairs: they raise a row's limits as raised_limit() says.
   NoiseByRow noise = {};
-  // Of this look at the data:
+  // This look at the data:
   double alpha = kFalseAlarms;
   double upper_confidence = kBoundConfidence;
   bool may_pass = true;
   bool final = true;  // no pair follows that nothing may disturb
   /// A loss by whose seconds to it rows are judged, instead of by their steps.
   std::optional<double> until_loss = {};
-  /// Whose times of a step are taken then, where they aren't the runs' own.
+  /// Results whose times of a step are taken then; null for the runs' own.
   const Results *base_times = nullptr, *next_times = nullptr;
 };
 

@@ -80,7 +80,7 @@ std::string change_cell(const LearningNumbers& n, const std::optional<Mean>& cha
                   : percent;
 }
 
-/// Of runs until a loss.
+/// The table of runs until a loss.
 Table learning_table_of(const Comparison& comparison) {
   using Row = ComparedRow;
   Columns<Row> columns;

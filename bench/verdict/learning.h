@@ -104,8 +104,8 @@ enum class Learns { same, worse, not_shown };
 /// of BASE (at least kMinBaselines, or it is not shown that they are the same) and of NEW (at least one).
 Learns learns_the_same(std::span<const double> base, std::span<const double> next, double margin,
                        double confidence = 0.99);
-/// The same of smoothed losses, by a margin of `tolerance` x BASE's mean: `same` where all windows are,
-/// `worse` where one is; 99 % over all windows together.
+/// Whether NEW learns as well by smoothed losses, with a margin of `tolerance` x BASE's mean: `same` where
+/// all windows are, `worse` where one is; 99 % over all windows together.
 Learns learns_the_same(const Rounds& base, const Rounds& next, double tolerance);
 
 /// Two one-sided t tests at 1 %: whether the mean difference over pairs lies between -margin and margin.
