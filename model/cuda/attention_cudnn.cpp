@@ -157,9 +157,21 @@ struct CudnnAttention::Impl {
     }
   }
 
+  /// Why a plan that can be built is not run, or "". Before 9.15.1 the backward pass of a length that its
+  /// tiles of 128 don't divide reads past K and V when a CUDA graph is replayed (release notes of
+  /// cudnn-frontend 1.16.0).
+  std::string fault_of(const AttentionShape& shape) const {
+    constexpr int64_t kTile = 128;
+    constexpr size_t kMended = 91501;
+    if (shape.T % kTile == 0 || fe::detail::get_backend_version() >= kMended) return "";
+    return cat(name, ": sequences of ", shape.T, " tokens, which ", kTile,
+               " doesn't divide, need 9.15.1: before, CUDA graphs of their backward pass read wrong memory");
+  }
+
   /// Builds the plan that cuDNN's heuristic likes best; returns why there is none.
   std::string build(fe::graph::Graph& graph, const AttentionShape& shape, AttentionPass pass,
                     int64_t workspace) try {
+    if (std::string why = fault_of(shape); !why.empty()) return why;
     const RelaxedCapture relaxed;
     make_handle();
     describe(graph, shape, pass);
