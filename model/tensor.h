@@ -209,6 +209,15 @@ struct Tensor {
   }
 };
 
+/// f(T{}, Sum{}) for the C++ types of a float tensor and of what adds up its values: T, or f32.
+template <class F>
+void with_sum_type(const Tensor& x, const Tensor& sum, F&& f) {
+  with_float_type(x.dtype, [&]<class T>(T type) {
+    if (sum.dtype == x.dtype) return f(type, type);
+    return f(type, float{});
+  });
+}
+
 inline std::ostream& operator<<(std::ostream& out, const Tensor& t) {
   return out << t.name << ' ' << name_of(t.dtype) << t.shape;
 }

@@ -17,11 +17,12 @@ std::vector<int64_t> sizes() {
 class AdamWGpuTest : public OpAgreement {
  protected:
   /// Five operands of each tensor for adamw_of(): w, g, m, v, low. Odd tensors have no low.
-  std::vector<Array> operands(DType type) {
+  std::vector<Array> operands(DType type) { return operands(type, type); }
+  std::vector<Array> operands(DType gradients, DType type) {
     std::vector<Array> arrays;
     for (const int64_t n : sizes()) {
       arrays.push_back(inout(reals({n})));
-      arrays.push_back(reals({n}).as(type));
+      arrays.push_back(reals({n}).as(gradients));
       arrays.push_back(inout(reals({n})));
       arrays.push_back(inout(reals({n}, 0.01F, 1.0F)));
       arrays.push_back(out({n}, type));
@@ -62,6 +63,19 @@ TEST_F(AdamWGpuTest, AdamWAgreesForAnySizeTypeAndStep) {
       arrays.push_back(values({0.02F, t}));
       arrays.push_back(values({0.5F}));
       expect_agreement(cat(name_of(type), " t=", t), arrays, rounded(few, type), adamw_of(0, false));
+    }
+  }
+}
+
+TEST_F(AdamWGpuTest, GradientsInF32UpdateCopiesIn16Bits) {
+  for (const DType type : {DType::bf16, DType::f16}) {
+    for (const int64_t skip : {0, 1}) {
+      std::vector<Array> arrays = operands(DType::f32, type);
+      for (size_t i = 4; i < arrays.size(); i += 10) arrays[i] = inout(integers(arrays[i].shape).as(type));
+      arrays.push_back(values({0.02F, 3.0F}));
+      arrays.push_back(values({0.5F}));
+      expect_agreement(cat(name_of(type), " from element ", skip), arrays,
+                       rounded({16.0F * kEps, 0.0F}, type), adamw_of(skip, false));
     }
   }
 }

@@ -86,6 +86,10 @@ TEST_F(Fp8GpuTest, QuantizeSumsRowsIntoTheBiasGradient) {
                                        inout(integers({C}).as(DType::bf16))};
     expect_agreement(cat("dbias ", N, 'x', C), arrays, kExact,
                      CALL(Quantize{fp8(t[0], t[1], t[2]), {}, t[3], t[4]}));
+    std::vector<Array> wide = arrays;
+    wide[4] = inout(integers({C}, 1 << 20));
+    expect_agreement(cat("dbias in f32 ", N, 'x', C), wide, kExact,
+                     CALL(Quantize{fp8(t[0], t[1], t[2]), {}, t[3], t[4]}));
   }
 }
 
@@ -337,28 +341,30 @@ TEST_F(Fp8GpuTest, ProductsAgreeToTheBitAlsoSearchedAndRecorded) {
   if (!multiplies()) GTEST_SKIP() << "needs sm_89";
   struct Case {
     int64_t M, N, K;
-    DType a, b;
+    DType a, b, out;
     Write write;
   };
   std::vector<Case> cases;
   for (const auto& [M, N, K] : {std::tuple{16, 16, 16}, {144, 64, 384}, {1024, 2304, 768}, {768, 3072, 1024}})
     for (const auto& [a, b] : {std::pair{DType::f8e4m3, DType::f8e4m3}, {DType::f8e5m2, DType::f8e4m3}})
-      for (const Write write : {Write::set, Write::add}) cases.push_back({M, N, K, a, b, write});
+      for (const DType type : {DType::bf16, DType::f32})
+        for (const Write write : {Write::set, Write::add}) cases.push_back({M, N, K, a, b, type, write});
   Array scales = zeros({3, kScaleStride});  // not the first of them: plans are made with others
   scales.values[kScaleStride] = 0.5F, scales.values[2 * kScaleStride] = 4.0F;
   scales.output = false;
   for (const bool searched : {false, true}) {
     for (const Case& c : cases) {
       const Shape shape{c.M, c.N};
+      const int limit = c.out == DType::f32 ? 1 << 20 : 8;  // more digits than 16 bits hold
       const Array before =
-          c.write == Write::add ? inout(integers(shape).as(DType::bf16)) : out(shape, DType::bf16);
+          c.write == Write::add ? inout(integers(shape, limit).as(c.out)) : out(shape, c.out);
       const std::vector<Array> arrays = {before, integers({c.M, c.K}, 1).as(c.a),
                                          integers({c.N, c.K}, 1).as(c.b), scales};
       const auto product = [c](Ops& o, const std::vector<Tensor>& t) {
         o(Matmul{t[0], fp8(t[1], t[3][1], t[3]), fp8(t[2], t[3][2], t[3]), MatOp::NT, c.write});
       };
       if (searched) run(*cuda_, arrays, [&](Ops& o, auto& t) { o.search([&] { product(o, t); }); });
-      const std::string what = cat(c.M, 'x', c.N, 'x', c.K, searched ? " searched" : "");
+      const std::string what = cat(name_of(c.out), ' ', c.M, 'x', c.N, 'x', c.K, searched ? " searched" : "");
       expect_agreement(what, arrays, kExact, product);
       expect_agreement(what + " recorded", arrays, kExact, [&](Ops& o, auto& t) {
         const auto graph = o.record([&] { product(o, t); });
@@ -386,20 +392,21 @@ TEST_F(Fp8GpuTest, CublasltHasAlgorithmsForTheShapesOf124M) {
   (*cuda_)(Upload{x, e4m3.data()}), (*cuda_)(Upload{w, e4m3.data()}), (*cuda_)(Upload{dy, e5m2.data()});
   const Tensor scales{others.get(), DType::f32, {3, kScaleStride}, "scales"};
   (*cuda_)(Upload{scales, std::vector<float>(12, 1.0F).data()});
-  const auto expect_product = [&](const Tensor& a, const Tensor& b, int64_t M, int64_t cols, int64_t K) {
-    const Tensor out{result.get(), DType::bf16, {M, cols}, "out"};
+  const auto expect_product = [&](const Tensor& a, const Tensor& b, int64_t M, int64_t cols, int64_t K,
+                                  DType type = DType::bf16) {
+    const Tensor out{result.get(), type, {M, cols}, "out"};
     (*cuda_)(Matmul{out, fp8(a.first({M, K}), scales[1], scales[0]),
                     fp8(b.first({cols, K}), scales[2], scales[0]), MatOp::NT});
-    std::vector<BFloat16> last(static_cast<size_t>(cols));
+    std::vector<std::byte> last(out[M - 1].bytes());
     (*cuda_)(Download{last.data(), out[M - 1]});
-    EXPECT_NEAR(to_float(last[static_cast<size_t>(cols - 1)]), static_cast<float>(K),
-                0.005F * static_cast<float>(K))
+    EXPECT_NEAR(unpacked(type, last).back(), static_cast<float>(K), 0.005F * static_cast<float>(K))
         << M << 'x' << cols << 'x' << K;
   };
   for (const auto& [Cin, Cout] : {std::pair{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}, {C, Vp}}) {
     expect_product(x, w, N, Cout, Cin);
     expect_product(dy, w, N, Cin, Cout);
     expect_product(dy, x, Cout, Cin, N);
+    expect_product(dy, x, Cout, Cin, N, DType::f32);
   }
 }
 
@@ -554,7 +561,9 @@ TEST_F(Fp8GpuTest, RefusesWhatCublasltCannotDo) {
   EXPECT_THROW(o(Matmul{y, tensor(e5m2, {32, 48}), tensor(e5m2, {32, 48}), MatOp::NT}),
                std::invalid_argument);
   EXPECT_THROW(o(Matmul{y, a, tensor(bf16, {32, 48}), MatOp::NT}), std::invalid_argument);
-  EXPECT_THROW(o(Matmul{tensor(DType::f32, {32, 32}), a, a, MatOp::NT}), std::invalid_argument);
+  EXPECT_THROW(o(Matmul{tensor(DType::i32, {32, 32}), a, a, MatOp::NT}), std::invalid_argument);
+  EXPECT_THROW(o(LinearForward{tensor(DType::f32, {32, 32}), a, a, tensor(DType::f32, {32})}),
+               std::invalid_argument);
   EXPECT_THROW(o(Matmul{tensor(bf16, {48, 48}), a, a, MatOp::TN}), std::invalid_argument);
   EXPECT_THROW(o(Matmul{tensor(bf16, {32, 24}), a, tensor(e4m3, {24, 48}), MatOp::NT}),
                std::invalid_argument);

@@ -95,7 +95,7 @@ class Fp8Ops : public testing::Test {
   Fp8Ops() : ops_(make_cpu_ops()) {
     Arena plan;
     ops_->device().bind_workspace(plan, small_config());
-    arena_ = std::make_unique<Arena>(*ops_, plan.bytes() + (1 << 20));
+    arena_ = std::make_unique<Arena>(*ops_, plan.bytes() + (2 << 20));
     ops_->device().bind_workspace(*arena_, small_config());
   }
   Tensor f32(Shape shape, const std::vector<float>& values) {
@@ -443,6 +443,10 @@ TEST_F(Fp8Ops, MatmulIsTheProductOfWhatTheElementsStandFor) {
       const auto got = values(out), exact = values(expected);
       for (size_t i = 0; i < got.size(); ++i)
         EXPECT_NEAR(got[i], exact[i] + before, 0x1p-8F * std::fabs(exact[i] + before) + 1e-6F);
+      const Tensor sum = f32({M, N}, std::vector<float>(M * N, write == Write::add ? before : kNan));
+      (*ops_)(Matmul{sum, a, b, MatOp::NT, write});
+      const auto wide = values(sum);
+      for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(wide[i], exact[i] + before, 1e-6F);
     }
     const Tensor bias = random({N}, 8), biased = bf16({M, N}, std::vector<float>(M * N, kNan));
     (*ops_)(LinearForward{biased, a, b, bias});
@@ -458,6 +462,21 @@ TEST_F(Fp8Ops, MatmulIsTheProductOfWhatTheElementsStandFor) {
   }
 }
 
+TEST_F(Fp8Ops, BiasGradientsAddUpInF32) {
+  // To a sum of 2^15 in 16 bits no row of ones adds anything.
+  const int64_t N = 16, C = 32;
+  const Tensor q = fp8(DType::f8e5m2, {N, C}, 1.0F), x = bf16({N, C}, std::vector<float>(N * C, 1.0F));
+  const std::vector<float> before(C, 0x1p15F), after(C, 0x1p15F + static_cast<float>(N));
+  const Tensor dbias = f32({C}, before);
+  (*ops_)(Quantize{q, {}, x, dbias});
+  EXPECT_EQ(values(dbias), after);
+  const Tensor slopes = arena_->alloc("slopes", DType::f8e4m3, {N, C});
+  for (int64_t i = 0; i < N * C; ++i) slopes.ptr<Float8E4M3>()[i] = from_float<Float8E4M3>(1.0F);
+  const Tensor of_gelu = f32({C}, before);
+  (*ops_)(QuantizeGeluBackward{q, {}, of_gelu, x, slopes});
+  EXPECT_EQ(values(of_gelu), after);
+}
+
 TEST_F(Fp8Ops, RefusesWhatFp8IsNot) {
   const Tensor a = fp8(DType::f8e4m3, {16, 32}, 1.0F), d = fp8(DType::f8e5m2, {16, 32}, 1.0F);
   const Tensor out = bf16({16, 16}, std::vector<float>(256)), x = random({16, 32}, 1);
@@ -467,8 +486,9 @@ TEST_F(Fp8Ops, RefusesWhatFp8IsNot) {
       << "no tensor core multiplies these";
   EXPECT_THROW((*ops_)(Matmul{out, a, x, MatOp::NT}), std::invalid_argument);
   EXPECT_THROW((*ops_)(Matmul{out, a, unscaled, MatOp::NT}), std::invalid_argument);
-  EXPECT_THROW((*ops_)(Matmul{f32({16, 16}, std::vector<float>(256)), a, a, MatOp::NT}),
-               std::invalid_argument);
+  EXPECT_THROW(
+      (*ops_)(LinearForward{f32({16, 16}, std::vector<float>(256)), a, a, f32({16}, std::vector<float>(16))}),
+      std::invalid_argument);
   EXPECT_THROW((*ops_)(Matmul{bf16({32, 32}, std::vector<float>(1024)), a, a, MatOp::TN}),
                std::invalid_argument);
   EXPECT_THROW((*ops_)(Quantize{{}, {}, x, {}}), std::invalid_argument);

@@ -108,6 +108,12 @@ TEST_P(FusedGpuTest, LayerNormBackwardSumsEveryRowOnce) {
          integers({N}), ones, zeros},
         kExact,
         CALL(LayerNormBackward{t[0], NormParams{t[1], t[2]}, t[3], t[4], NormInput{t[5], t[6], t[7]}, t[8]}));
+    expect_agreement(
+        named("into f32", s),
+        {inout(whole(s)), inout(integers({C}, 1 << 20)), inout(integers({C}, 1 << 20)),
+         inout(integers({C}, 1 << 20)), whole(s), whole(s), integers({N}), ones, zeros},
+        kExact,
+        CALL(LayerNormBackward{t[0], NormParams{t[1], t[2]}, t[3], t[4], NormInput{t[5], t[6], t[7]}, t[8]}));
   }
 }
 

@@ -164,5 +164,34 @@ TEST(Ladder, AccumulationAveragesMicroBatches) {
   }
 }
 
+TEST(Ladder, ManyMicroBatchesAddUpToTheGradientOfTheBaseline) {
+  // A thousand times the same batch: a sum in bf16 stands still from 256 times a term on.
+  Config config = small_config();
+  config.B = config.L = config.NH = 1;
+  config.T = config.C = 8;
+  const std::vector<uint16_t> batch = {1, 8, 43, 26, 5, 4, 71, 70, 65};
+  const auto norm = [&](const std::string& rung) {
+    Training run(rung, DType::bf16, 1024, config);
+    run.data = Loader(std::make_shared<const Tokens>("one batch", batch, config.V), config.B, config.T);
+    run.losses(1);
+    return run.trainer->grad_norm();
+  };
+  const float expected = norm("00_fp32_baseline");
+  for (const Rung& rung : trainers()) {
+    if (!rung.in_16_bits()) continue;
+    const float got = norm(rung.name);
+    const double tolerance = (rung.math == MathMode::fp8 ? 5 : 1) * rung.tolerance;
+    EXPECT_TRUE(std::abs(got - expected) <= tolerance * expected)
+        << rung.name << ": " << got << ", expected " << expected;
+  }
+}
+
+TEST(Ladder, GradientsOfOneMicroBatchHaveTheTypeOfActivations) {
+  for (const Rung& rung : trainers()) {
+    const Training run(rung.name, DType::bf16);
+    EXPECT_EQ(run.trainer->tensors().grads.wte.dtype, run.trainer->tensors().logits.dtype) << rung.name;
+  }
+}
+
 }  // namespace
 }  // namespace stepladder

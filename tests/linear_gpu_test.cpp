@@ -17,11 +17,12 @@ constexpr float kGeluError = 0x1p-10F, kGeluSlopeError = 0x1p-8F;
 constexpr float kSteepestGelu = 1.13F;
 constexpr float kTf32Eps = 0x1p-10F;
 
-/// x (N,Cin), w (Cout,Cin) in a type; f32 in a precision.
+/// x (N,Cin), w (Cout,Cin) in a type; f32 in a precision. Gradients of w and of biases are in `sums`.
 struct LinearCase {
   int64_t N, Cin, Cout;
   DType dtype;
   Precision precision;
+  DType sums = dtype;
 
   Shape x() const { return {N, Cin}; }
   Shape w() const { return {Cout, Cin}; }
@@ -30,7 +31,8 @@ struct LinearCase {
 
 std::ostream& operator<<(std::ostream& out, const LinearCase& c) {
   return out << "N=" << c.N << " Cin=" << c.Cin << " Cout=" << c.Cout << ' '
-             << (c.precision == Precision::tf32 ? "tf32" : name_of(c.dtype));
+             << (c.precision == Precision::tf32 ? "tf32" : name_of(c.dtype))
+             << (c.sums == c.dtype ? "" : ", gradients in f32");
 }
 
 /// What sums of K products of numbers below 1 come to, hardly ever more.
@@ -79,9 +81,9 @@ class LinearGpuTest : public OpAgreement {
   Array reals_of(const LinearCase& c, Shape shape, float limit = 1.0F) {
     return reals(shape, -limit, limit).as(c.dtype);
   }
-  /// An output: NaN to be overwritten, or numbers to be added to.
+  /// A gradient: NaN to be overwritten, or numbers to be added to.
   Array target(const LinearCase& c, Shape shape, Write write) {
-    return write == Write::add ? inout(reals_of(c, shape)) : out(shape, c.dtype);
+    return write == Write::add ? inout(reals(shape).as(c.sums)) : out(shape, c.sums);
   }
 
   void expect_forward(const LinearCase& c) {
@@ -146,7 +148,11 @@ class LinearGpuTest : public OpAgreement {
       o(LinearWeightBackward{t[0], t[1], t[2], t[3], write});
     };
     const std::string what = cat("linear_weight_backward ", c);
-    const auto whole = [&](Shape s) { return write == Write::add ? inout(units(c, s)) : out(s, c.dtype); };
+    // In f32 what is added to has more digits than 16 bits hold.
+    const int limit = c.sums == c.dtype ? 1 : 1 << 20;
+    const auto whole = [&](Shape s) {
+      return write == Write::add ? inout(integers(s, limit).as(c.sums)) : out(s, c.sums);
+    };
     expect_agreement(what, {whole(c.w()), whole({c.Cout}), units(c, c.y()), units(c, c.x())}, kExact, call);
     const float eps = epsilon_of(c.dtype),
                 sum = kEps * roundings(c.N) * static_cast<float>(c.N) + eps * largest(c.N);
@@ -186,6 +192,17 @@ TEST_F(LinearGpuTest, GeluBackwardAgreesSetOrAdded) {
 TEST_F(LinearGpuTest, WeightBackwardAgreesSetOrAdded) {
   for (const LinearCase& c : cases())
     for (const Write write : {Write::set, Write::add}) expect_weight_backward(c, write);
+}
+
+TEST_F(LinearGpuTest, GradientsOf16BitTensorsAddUpInF32) {
+  for (LinearCase c : cases()) {
+    if (c.dtype == DType::f32) continue;
+    c.sums = DType::f32;
+    for (const Write write : {Write::set, Write::add}) {
+      expect_gelu_backward(c, write);
+      expect_weight_backward(c, write);
+    }
+  }
 }
 
 TEST_F(LinearGpuTest, LeadingDimensionsAreRows) {
@@ -269,8 +286,10 @@ class CompileGpuTest : public LinearGpuTest {
   std::vector<LinearCase> searched_cases() const {
     std::vector<LinearCase> all = {{13, 48, 144, DType::f32, Precision::fp32},
                                    {77, 31, 65, DType::f16, Precision::fp32},
-                                   {1000, 64, 256, DType::f16, Precision::fp32}};
+                                   {1000, 64, 256, DType::f16, Precision::fp32},
+                                   {1000, 64, 256, DType::f16, Precision::fp32, DType::f32}};
     if (cuda_->device().info().bf16) {
+      all.push_back({1000, 768, 3072, DType::bf16, Precision::fp32, DType::f32});
       all.push_back({300, 768, 96, DType::f32, Precision::tf32});
       all.push_back({1000, 768, 3072, DType::bf16, Precision::fp32});
     }

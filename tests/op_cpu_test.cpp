@@ -533,6 +533,60 @@ std::vector<float> outputs_of_large_ops(int threads) {
   return all;
 }
 
+// What is added to a sum of 4096 is half a step of bf16 there, or less.
+TEST(OpCpu, GradientsOf16BitTensorsAddUpInF32) {
+  constexpr float kBefore = 4096.0F;
+  const int64_t B = 2, T = 3, C = 8, V = 5;
+  const auto added = [&](DType rounded, DType type) {
+    Bench bench;
+    Ops& ops = bench.ops;
+    std::vector<Tensor> sums;
+    const auto sum = [&](Shape shape) { return sums.emplace_back(bench.f32(shape, kBefore)); };
+    uint64_t seed = 0;
+    const auto in = [&](Shape shape) {
+      return bench.as(type, bench.as(rounded, bench.random(shape, ++seed)));
+    };
+    const Tensor tokens = bench.i32({B, T}, [](int64_t i) { return i % V; });
+    const Tensor mean = bench.random({B, T}, 40), rstd = bench.f32({B, T}, 1.5F);
+    const Tensor x = in({B, T, C}), dout = in({B, T, C}), wide = in({B, T, 4 * C});
+    ops(SumRows{sum({C}), x});
+    ops(EmbeddingBackward{sum({V, C}), tokens, dout});
+    ops(PositionBackward{sum({T + 1, C}), dout});
+    const Tensor dw = sum({C}), db = sum({C}), dbias = sum({C});
+    ops(LayerNormBackward{in({B, T, C}), NormParams{dw, db}, dbias, dout, NormInput{x, mean, rstd}, in({C})});
+    ops(Matmul{sum({C, 4 * C}), dout, wide, MatOp::TN, Write::add});
+    ops(LinearGeluBackward{in({B, T, 4 * C}), sum({4 * C}), dout, in({C, 4 * C}), wide, Write::add});
+    const Tensor weight = sum({C, 4 * C}), bias = sum({C});
+    ops(LinearWeightBackward{weight, bias, dout, wide, Write::add});
+    std::vector<float> all;
+    for (const Tensor& t : sums)
+      for (int64_t i = 0; i < t.numel(); ++i) all.push_back(t.ptr<float>()[i] - kBefore);
+    return all;
+  };
+  for (const DType type : {DType::bf16, DType::f16}) {
+    const auto expected = added(type, DType::f32), got = added(type, type);
+    ASSERT_EQ(got.size(), expected.size());
+    // The new dx of LayerNorm is rounded before its rows are added up.
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 0.03F) << name_of(type) << i;
+  }
+}
+
+TEST(OpCpu, GradientsInF32UpdateWeightsAndTheir16BitCopy) {
+  Bench bench;
+  const Tensor g = bench.random({37}, 1);
+  const auto step = [&](DType copied) {
+    const Tensor w = bench.random({37}, 2), m = bench.random({37}, 3), v = bench.f32({37}, 0.5F);
+    const Tensor copy = bench.as(copied, w);
+    const std::vector<AdamWTensor> all{{w, g, m, v, copy, true}};
+    bench.ops(AdamWStep{all, bench.f32({2}, 0.5F), bench.f32({1}, 1.0F), {0.9F, 0.95F, 1e-8F, 0.1F}});
+    return std::pair{bench.as(copied, w), copy};
+  };
+  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
+    const auto [expected, got] = step(type);
+    EXPECT_EQ(std::memcmp(got.data, expected.data, got.bytes()), 0) << name_of(type);
+  }
+}
+
 TEST(OpCpu, GivesTheSameBitsOnAnyNumberOfThreads) {
   const std::vector<float> one = outputs_of_large_ops(1);
   for (int threads : {2, 5}) {
@@ -655,6 +709,20 @@ TEST(OpCpu, MisfitShapesAndTypesThrowNamingTheOp) {
   expect_refused("linear_forward", LinearForward{square, low, m, v});
   expect_refused("linear_forward", LinearForward{square, m, m, v, bench.as(DType::f16, square)});
   expect_refused("write", WriteValues{bench.as(DType::bf16, scalar), {1}});
+  // f32 may add up 16 bits, not the other way about, and not half of a pair.
+  expect_refused("sum_rows", SumRows{bench.as(DType::bf16, w), m});
+  expect_refused("position_backward", PositionBackward{bench.as(DType::bf16, m), cube});
+  expect_refused("layernorm_backward", LayerNormBackward{low,
+                                                         NormParams{w, bench.as(DType::bf16, w)},
+                                                         {},
+                                                         low,
+                                                         NormInput{low, v, v},
+                                                         bench.as(DType::bf16, w)});
+  expect_refused("linear_weight_backward",
+                 LinearWeightBackward{square, bench.as(DType::bf16, v), bench.as(DType::bf16, square),
+                                      bench.as(DType::bf16, square), Write::set});
+  const AdamWTensor narrowed[] = {{m, low, m, m, m, true}};
+  expect_refused("adamw", AdamWStep{narrowed, bench.f32({2}), scalar, {}});
   // Shapes that differ elsewhere.
   expect_refused("normalize", Normalize{m, t, v, v});
   expect_refused("split_heads", SplitHeads{bench.f32({2, 3, 4, 3}), cube});

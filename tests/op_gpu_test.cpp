@@ -100,6 +100,8 @@ TEST_F(OpGpuTest, SumOverRowsIsExactForIntegersWithAndWithoutScratch) {
         expect_agreement(named(type, "reals", s), {inout(reals({s[-1]}).as(type)), reals(s).as(type)},
                          rounded({kEps * roundings(N) * bound_on_sum, 0.0F}, type),
                          CALL(SumRows{t[0], t[1]}));
+        expect_agreement(named(type, "integers into f32", s),
+                         {inout(integers({s[-1]})), integers(s).as(type)}, kExact, CALL(SumRows{t[0], t[1]}));
       }
     }
   }
@@ -122,6 +124,10 @@ TEST_F(OpGpuTest, EmbeddingOpsAgreeForRareFrequentAndEqualTokens) {
       expect_agreement(what, {inout(integers(wte).as(type)), at, integers(x).as(type)}, kExact,
                        CALL(EmbeddingBackward{t[0], t[1], t[2]}));
       expect_agreement(what, {inout(integers(wpe).as(type)), integers(x).as(type)}, kExact,
+                       CALL(PositionBackward{t[0], t[1]}));
+      expect_agreement(what + " into f32", {inout(integers(wte)), at, integers(x).as(type)}, kExact,
+                       CALL(EmbeddingBackward{t[0], t[1], t[2]}));
+      expect_agreement(what + " into f32", {inout(integers(wpe)), integers(x).as(type)}, kExact,
                        CALL(PositionBackward{t[0], t[1]}));
     }
   }
@@ -217,6 +223,9 @@ TEST_F(OpGpuTest, MatmulOf16BitsAccumulatesInF32AndRoundsOnce) {
       const auto got = run(*cuda_, {out(c.out), x, y}, set);
       const auto expected = run(*cpu_, {out(c.out), x.as(DType::f32), y.as(DType::f32)}, set);
       expect_near(got[0], expected[0], f32, 0);
+      // What is added to keeps its last bit, which the type of the operands doesn't have.
+      expect_agreement("added", {inout(integers(c.out, 1 << 20)), a, b}, kExact,
+                       matmul(c.op, Write::add, Precision::fp32));
     }
   }
 }

@@ -24,7 +24,8 @@ struct Gpt2Trainer final : Trainer {
   // Parameters that AdamW updates, in f32, and their copy that the passes read. wte is the output head too.
   Params params{arena, "params", config, f32, Vp};
   Params weights{arena, "weights", config, act, Vp};
-  Params grads{arena, "grads", config, act, Vp};
+  // Gradients of several micro-batches add up in f32: in bf16 a sum stands still at 256 times a term.
+  Params grads{arena, "grads", config, hyper.accumulate > 1 ? f32 : act, Vp};
   Params adam_m{arena, "adam_m", config, f32, Vp};
   Params adam_v{arena, "adam_v", config, f32, Vp};
 

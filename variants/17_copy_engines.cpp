@@ -65,7 +65,8 @@ struct Gpt2Trainer final : Trainer {
 
   // Parameters that the passes read, gradients; the output head is wte too.
   Params weights{arena, "weights", config, act, Vp};
-  Params grads{arena, "grads", config, act, Vp};
+  // Gradients of several micro-batches add up in f32: in bf16 a sum stands still at 256 times a term.
+  Params grads{arena, "grads", config, hyper.accumulate > 1 ? f32 : act, Vp};
 
   // This rank's part of the gradients, of the parameters in f32 and of AdamW's moments.
   std::vector<Tensor> grad_parts = parts(grads);

@@ -41,8 +41,9 @@ void EmbeddingBackward::run(Cpu& cpu) const {
   std::iota(order, order + N, 0);
   std::sort(order, order + N,
             [=](int32_t a, int32_t b) { return ptokens[a] != ptokens[b] ? ptokens[a] < ptokens[b] : a < b; });
-  with_float_type(dwte.dtype, [&]<class T>(T) {
-    const auto fdout = floats<T>(dout), fdwte = floats<T>(dwte);
+  with_sum_type(dout, dwte, [&]<class T, class Sum>(T, Sum) {
+    const auto fdout = floats<T>(dout);
+    const auto fdwte = floats<Sum>(dwte);
     cpu.pieces(C, Cpu::kColumns, N, [=](int64_t first, int64_t last) {
       for (int64_t i = 0; i < N;) {
         const int32_t token = ptokens[order[i]];
@@ -58,8 +59,9 @@ void EmbeddingBackward::run(Cpu& cpu) const {
 
 void PositionBackward::run(Cpu& cpu) const {
   const int64_t B = dout.shape[0], T = dout.shape[1], C = dout.shape[2];
-  with_float_type(dwpe.dtype, [&]<class F>(F) {
-    const auto fdout = floats<F>(dout), fdwpe = floats<F>(dwpe);
+  with_sum_type(dout, dwpe, [&]<class F, class Sum>(F, Sum) {
+    const auto fdout = floats<F>(dout);
+    const auto fdwpe = floats<Sum>(dwpe);
     cpu.each_row(T, B * C, [=](int64_t t) {
       for (int64_t c = 0; c < C; ++c) {
         double total = fdwpe[t * C + c];

@@ -107,13 +107,13 @@ void QuantizeGelu::run(Cpu& cpu) const {
 }
 
 void QuantizeGeluBackward::run(Cpu& cpu) const {
-  with_float_type(dout.dtype, [&]<class T>(T) {
+  with_sum_type(dout, dbias, [&]<class T, class Sum>(T, Sum) {
     const auto fdout = floats<T>(dout);
     const int64_t N = rows_of(dout), C = dout.cols();
     const auto quantize = [&](const auto& slope) {
       const auto v = [=](int64_t i) { return fdout[i] * slope(i); };
       quantize_values(cpu, q, qt, N, C, v);
-      cpu.add_sums(floats<T>(dbias), N, C, [=](int64_t n, int64_t c) { return v(n * C + c); });
+      cpu.add_sums(floats<Sum>(dbias), N, C, [=](int64_t n, int64_t c) { return v(n * C + c); });
     };
     if (is_fp8(x.dtype)) {
       quantize([slopes = floats<Float8E4M3>(x)](int64_t i) { return slopes[i]; });

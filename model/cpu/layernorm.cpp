@@ -22,7 +22,7 @@ void LayerNormBackward::run(Cpu& cpu) const {
   const Tensor x = input.x, mean = input.mean, rstd = input.rstd, dw = dparams.w, db = dparams.b;
   const int64_t N = rows_of(x), C = x.cols();
   const float *pmean = mean.ptr<float>(), *prstd = rstd.ptr<float>();
-  with_float_type(x.dtype, [&]<class T>(T) {
+  with_sum_type(x, dw, [&]<class T, class Sum>(T, Sum) {
     const auto fdx = floats<T>(dx), fdout = floats<T>(dout), fx = floats<T>(x), fw = floats<T>(w);
     const auto xhat = [=](int64_t n, int64_t c) { return (fx[n * C + c] - pmean[n]) * prstd[n]; };
     cpu.each_row(N, C, [=](int64_t n) {
@@ -36,11 +36,11 @@ void LayerNormBackward::run(Cpu& cpu) const {
       for (int64_t c = 0; c < C; ++c)
         fdx.add(n * C + c, r * (dxhat(c) - mean_dxhat - xhat(n, c) * mean_dxhat_xhat));
     });
-    cpu.add_sums(floats<T>(dw), N, C,
+    cpu.add_sums(floats<Sum>(dw), N, C,
                  [=](int64_t n, int64_t c) { return static_cast<double>(fdout[n * C + c]) * xhat(n, c); });
-    cpu.add_sums(floats<T>(db), N, C, [=](int64_t n, int64_t c) { return fdout[n * C + c]; });
+    cpu.add_sums(floats<Sum>(db), N, C, [=](int64_t n, int64_t c) { return fdout[n * C + c]; });
     if (present(dbias))
-      cpu.add_sums(floats<T>(dbias), N, C, [=](int64_t n, int64_t c) { return fdx[n * C + c]; });
+      cpu.add_sums(floats<Sum>(dbias), N, C, [=](int64_t n, int64_t c) { return fdx[n * C + c]; });
   });
 }
 

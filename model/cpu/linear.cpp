@@ -51,8 +51,9 @@ void LinearGeluBackward::run(Cpu& cpu) const {
   const Product product(dpre, dout, w, MatOp::NN, cpu.tf32());
   const int64_t M = product.M, N = product.N;
   float* all_scratch = cpu.scratch(kName);
-  with_float_type(dpre.dtype, [&]<class T>(T) {
-    const auto fdpre = floats<T>(dpre), fdb = floats<T>(db), fpre = floats<T>(pre);
+  with_sum_type(dpre, db, [&]<class T, class Sum>(T, Sum) {
+    const auto fdpre = floats<T>(dpre), fpre = floats<T>(pre);
+    const auto fdb = floats<Sum>(db);
     // One thread has all rows of its columns, so that it can sum them.
     parallel_for(product.worth(cpu.threads), (N + Cpu::kColumns - 1) / Cpu::kColumns, [&](int64_t piece) {
       float* mine = all_scratch + thread_index() * Cpu::kScratch;

@@ -59,9 +59,9 @@ void AddColumns::run(Cpu& cpu) const {
 
 void SumRows::run(Cpu& cpu) const {
   const int64_t N = rows_of(x), C = x.cols();
-  with_float_type(x.dtype, [&]<class T>(T) {
+  with_sum_type(x, out, [&]<class T, class Sum>(T, Sum) {
     const auto fx = floats<T>(x);
-    cpu.add_sums(floats<T>(out), N, C, [=](int64_t n, int64_t c) { return fx[n * C + c]; });
+    cpu.add_sums(floats<Sum>(out), N, C, [=](int64_t n, int64_t c) { return fx[n * C + c]; });
   });
 }
 

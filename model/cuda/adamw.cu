@@ -13,10 +13,10 @@ namespace {
 constexpr int kTile = 2048;  // elements of a block
 constexpr int kWide = kWideBytes / static_cast<int>(sizeof(float));
 
-template <class T>
+template <class G, class T>
 struct Parameter {
   float *w, *m, *v;
-  const T* g;
+  const G* g;
   T* param_copy;  // may be null
   int64_t n;
   float weight_decay;
@@ -43,20 +43,20 @@ struct Update {
 
 // Updates the tile from element `begin` on, kVector elements at a time. With kVector > 1 the tile must be
 // whole.
-template <int kVector, class T>
-__device__ void update_tile(const Parameter<T>& p, int64_t begin, const Update& update) {
+template <int kVector, class G, class T>
+__device__ void update_tile(const Parameter<G, T>& p, int64_t begin, const Update& update) {
   constexpr int kSteps = kTile / (kThreads * kVector);
   const auto at = [begin](int j) { return begin + (j * kThreads + static_cast<int>(threadIdx.x)) * kVector; };
   const auto inside = [&](int64_t i) { return kVector > 1 || i < p.n; };
   using Floats = Pack<float, kVector>;
-  using Stored = Pack<T, kVector>;
+  using Gradients = Pack<G, kVector>;
   Floats w[kSteps], m[kSteps], v[kSteps];
-  Stored g[kSteps];
+  Gradients g[kSteps];
 #pragma unroll
   for (int j = 0; j < kSteps; ++j) {
     const int64_t i = at(j);
     if (!inside(i)) continue;
-    g[j] = Stored::load(p.g + i);
+    g[j] = Gradients::load(p.g + i);
     w[j] = Floats::load(p.w + i);
     m[j] = Floats::load(p.m + i);
     v[j] = Floats::load(p.v + i);
@@ -72,19 +72,19 @@ __device__ void update_tile(const Parameter<T>& p, int64_t begin, const Update& 
     Floats::of(wj).store(p.w + i);
     Floats::of(mj).store(p.m + i);
     Floats::of(vj).store(p.v + i);
-    if (p.param_copy) Stored::of(wj).store(p.param_copy + i);
+    if (p.param_copy) Pack<T, kVector>::of(wj).store(p.param_copy + i);
   }
 }
 
-template <class T>
+template <class G, class T>
 __global__ void __launch_bounds__(kThreads)
-    adamw_kernel(const __grid_constant__ TensorBatch<Parameter<T>> batch, Hyper hyper, const float* schedule,
-                 const float* clip, const LossScaler* loss_scaler) {
+    adamw_kernel(const __grid_constant__ TensorBatch<Parameter<G, T>> batch, Hyper hyper,
+                 const float* schedule, const float* clip, const LossScaler* loss_scaler) {
   await_predecessor();
   if (loss_scaler && loss_scaler->overflow != 0.0F) return;  // this step overflowed
   const float t = loss_scaler ? schedule[1] - loss_scaler->skipped_steps : schedule[1];
   const int tile = static_cast<int>(blockIdx.x), i = tensor_of(batch, tile);
-  const Parameter<T> p = batch.at[i];
+  const Parameter<G, T> p = batch.at[i];
   // expm1, since 1 - beta^t loses digits when t is small.
   const Update update{.clip = *clip,
                       .lr = schedule[0],
@@ -114,24 +114,27 @@ void AdamWStep::run(Cuda& cuda) const {
   const Hyper values{1.0F - hyper.beta1, 1.0F - hyper.beta2, log_of(hyper.beta1), log_of(hyper.beta2),
                      hyper.eps};
 
-  with_float_type(tensors[0].g.dtype, [&]<class T>(T) {
+  const Tensor &grad = tensors[0].g, copied = present(tensors[0].param_copy) ? tensors[0].param_copy : grad;
+  with_sum_type(copied, grad, [&]<class T, class G>(T, G) {
     const auto parameter = [&](size_t i) {
       const AdamWTensor& t = tensors[i];
-      Parameter<T> p{.w = t.w.ptr<float>(),
-                     .m = t.m.ptr<float>(),
-                     .v = t.v.ptr<float>(),
-                     .g = t.g.ptr<T>(),
-                     .param_copy = t.param_copy.data ? t.param_copy.ptr<T>() : nullptr,
-                     .n = t.w.numel(),
-                     .weight_decay = t.decay ? hyper.weight_decay : 0.0F,
-                     .wide = false};
+      Parameter<G, T> p{.w = t.w.ptr<float>(),
+                        .m = t.m.ptr<float>(),
+                        .v = t.v.ptr<float>(),
+                        .g = t.g.ptr<G>(),
+                        .param_copy = t.param_copy.data ? t.param_copy.ptr<T>() : nullptr,
+                        .n = t.w.numel(),
+                        .weight_decay = t.decay ? hyper.weight_decay : 0.0F,
+                        .wide = false};
       p.wide = cuda.options.wide_access && aligned(p.w, p.m, p.v, p.g, p.param_copy);
       return p;
     };
-    for_each_batch(tensors.size(), kTile, parameter, [&](const TensorBatch<Parameter<T>>& batch, int tiles) {
-      if (tiles == 0) return;
-      launch(cuda.queue, adamw_kernel<T>, grid_size(tiles), kThreads, 0, batch, values, lr_t, factor, scaler);
-    });
+    for_each_batch(tensors.size(), kTile, parameter,
+                   [&](const TensorBatch<Parameter<G, T>>& batch, int tiles) {
+                     if (tiles == 0) return;
+                     launch(cuda.queue, adamw_kernel<G, T>, grid_size(tiles), kThreads, 0, batch, values,
+                            lr_t, factor, scaler);
+                   });
   });
 }
 

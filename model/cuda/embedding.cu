@@ -21,10 +21,10 @@ __device__ ChunkPartials partials_of(float* partials, int64_t chunk, int64_t C) 
 }
 
 // Sums each run's rows within a chunk: dwte[token] += sum for runs that lie in the chunk entirely.
-template <class T>
+template <class Sum, class T>
 __global__ void __launch_bounds__(kThreads)
-    sum_runs_kernel(T* dwte, float* partials, const int32_t* tokens, const int32_t* positions, const T* dout,
-                    int64_t n, int64_t C) {
+    sum_runs_kernel(Sum* dwte, float* partials, const int32_t* tokens, const int32_t* positions,
+                    const T* dout, int64_t n, int64_t C) {
   await_predecessor();
   const int64_t chunk = blockIdx.x;
   const int64_t begin = chunk * kTokenChunk;
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads)
   bool began_before = begin > 0 && tokens[begin - 1] == token;
   float sum = 0.0F;
   const auto write = [&](bool goes_on) {
-    T* to = dwte + token * C + c;
+    Sum* to = dwte + token * C + c;
     if (began_before) {
       partials_of(partials, chunk, C).before[c] = sum;
     } else if (goes_on) {
@@ -67,9 +67,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // dwte[token] += sum of a run that begins in this chunk and does not end in it.
-template <class T>
+template <class Sum>
 __global__ void __launch_bounds__(kThreads)
-    add_partials_kernel(T* dwte, float* partials, const int32_t* tokens, int64_t n, int64_t C) {
+    add_partials_kernel(Sum* dwte, float* partials, const int32_t* tokens, int64_t n, int64_t C) {
   await_predecessor();
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kTokenChunk;
   const int64_t end = begin + kTokenChunk;
@@ -82,14 +82,14 @@ __global__ void __launch_bounds__(kThreads)
   float sum = 0.0F;
   for (int64_t next = end; next < n && tokens[next] == token; next += kTokenChunk)
     sum += partials_of(partials, next / kTokenChunk, C).before[c];
-  T* to = dwte + token * C + c;
+  Sum* to = dwte + token * C + c;
   store(to, load(to) + partials_of(partials, blockIdx.x, C).after[c] + sum);
 }
 
 // dwpe[t][c] += sum_b dout[b][t][c], i = t * C + c
-template <class T>
+template <class Sum, class T>
 __global__ void __launch_bounds__(kThreads)
-    position_backward_kernel(T* dwpe, const T* dout, int64_t B, int64_t TC) {
+    position_backward_kernel(Sum* dwpe, const T* dout, int64_t B, int64_t TC) {
   await_predecessor();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= TC) return;
@@ -106,8 +106,8 @@ void EmbeddingBackward::run(Cuda& cuda) const {
   stepladder::check(n <= cuda.positions.numel() && 2 * chunks * C <= cuda.partials.numel(),
                     "embedding_backward: ", dout, " is larger than the workspace was bound for, ",
                     cuda.positions.numel(), " tokens");
-  with_float_type(dwte.dtype, [&]<class T>(T) {
-    T* to = dwte.ptr<T>();
+  with_sum_type(dout, dwte, [&]<class T, class Sum>(T, Sum) {
+    Sum* to = dwte.ptr<Sum>();
     const T* from = dout.ptr<T>();
     const int32_t* at = tokens.ptr<int32_t>();
     if (n == 0) return;
@@ -116,18 +116,18 @@ void EmbeddingBackward::run(Cuda& cuda) const {
     const dim3 grid(grid_size(chunks), grid_size(ceil_div(C, kThreads)));
     float* partials = cuda.partials.ptr<float>();
     const int32_t* sorted = cuda.sorted_tokens.ptr<int32_t>();
-    launch(cuda.queue, sum_runs_kernel<T>, grid, kThreads, 0, to, partials, sorted,
+    launch(cuda.queue, sum_runs_kernel<Sum, T>, grid, kThreads, 0, to, partials, sorted,
            cuda.sorted_positions.ptr<int32_t>(), from, n, C);
-    launch(cuda.queue, add_partials_kernel<T>, grid, kThreads, 0, to, partials, sorted, n, C);
+    launch(cuda.queue, add_partials_kernel<Sum>, grid, kThreads, 0, to, partials, sorted, n, C);
   });
 }
 
 void PositionBackward::run(Cuda& cuda) const {
   const int64_t B = dout.shape[0], TC = dout.shape[1] * dout.shape[2];
   if (dout.numel() == 0) return;
-  with_float_type(dwpe.dtype, [&]<class T>(T) {
-    launch(cuda.queue, position_backward_kernel<T>, grid_size(ceil_div(TC, kThreads)), kThreads, 0,
-           dwpe.ptr<T>(), dout.ptr<T>(), B, TC);
+  with_sum_type(dout, dwpe, [&]<class T, class Sum>(T, Sum) {
+    launch(cuda.queue, position_backward_kernel<Sum, T>, grid_size(ceil_div(TC, kThreads)), kThreads, 0,
+           dwpe.ptr<Sum>(), dout.ptr<T>(), B, TC);
   });
 }
 

@@ -197,8 +197,9 @@ __global__ void __launch_bounds__(kThreads)
 
 // out (C) += sum of partials (chunks,C) in a fixed order; 32 columns a block.
 constexpr int kLanes = 32;
+template <class Sum>
 __global__ void __launch_bounds__(32 * kLanes)
-    add_partials_kernel(BFloat16* out, const float* partials, int chunks, int C) {
+    add_partials_kernel(Sum* out, const float* partials, int chunks, int C) {
   await_predecessor();
   __shared__ float of_lane[kLanes][33];
   const int c = static_cast<int>(blockIdx.x) * 32 + static_cast<int>(threadIdx.x);
@@ -289,8 +290,11 @@ void quantize_values(Cuda& cuda, const char* op, Tensor q, Tensor qt, Tensor dbi
 
 void add_partials(Cuda& cuda, const Tensor& dbias, int64_t chunks) {
   const int64_t C = dbias.numel();
-  launch(cuda.queue, add_partials_kernel, grid_size(ceil_div(C, 32)), dim3(32, kLanes), 0,
-         dbias.ptr<BFloat16>(), cuda.partials.ptr<float>(), static_cast<int>(chunks), column_count(C));
+  const auto add_to = [&]<class Sum>(Sum* sums) {
+    launch(cuda.queue, add_partials_kernel<Sum>, grid_size(ceil_div(C, 32)), dim3(32, kLanes), 0, sums,
+           cuda.partials.ptr<float>(), static_cast<int>(chunks), column_count(C));
+  };
+  dbias.dtype == DType::f32 ? add_to(dbias.ptr<float>()) : add_to(dbias.ptr<BFloat16>());
 }
 
 void Quantize::run(Cuda& cuda) const {

@@ -589,15 +589,19 @@ void launch_gradients(Cuda& cuda, const char* op, const LayerNormBackward& norm,
                       norm.input.mean.ptr<float>(),
                       norm.input.rstd.ptr<float>(),
                       norm.w.ptr<T>()};
-  const ColumnSums<T> sums{{norm.dparams.w.ptr<T>(), norm.dparams.b.ptr<T>(), optional_ptr<T>(norm.dbias)}};
   if (x.numel() == 0) return;
   const int cols = column_count(kColumnSums * x.cols()) / kColumnSums;  // all three sums are counted in ints
   const int64_t max_blocks = std::min(kNormBlocks, cuda.partials.numel() / (kColumnSums * cols));
   check(max_blocks > 0, op, " needs a workspace for ", cols, " channels: call bind_workspace() first");
   float* partials = cuda.partials.ptr<float>();
   const int blocks = launch_backward<T, kWidth>(cuda, f, copy, partials, x.rows(), cols, max_blocks);
-  launch(cuda.queue, add_column_sums_kernel<T>, grid_size(ceil_div(kColumnSums * cols, 32)), kMaxThreads, 0,
-         sums, partials, blocks, cols);
+  const NormParams& to = norm.dparams;
+  const auto add_to = [&]<class Sum>(Sum) {
+    const ColumnSums<Sum> sums{{to.w.ptr<Sum>(), to.b.ptr<Sum>(), optional_ptr<Sum>(norm.dbias)}};
+    launch(cuda.queue, add_column_sums_kernel<Sum>, grid_size(ceil_div(kColumnSums * cols, 32)), kMaxThreads,
+           0, sums, partials, blocks, cols);
+  };
+  to.w.dtype == x.dtype ? add_to(T{}) : add_to(float{});
 }
 
 }  // namespace

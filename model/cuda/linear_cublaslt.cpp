@@ -10,12 +10,13 @@
 namespace stepladder {
 namespace {
 
-/// Where an epilogue, which can only overwrite, puts a bias gradient: db, or scratch that is then added to
-/// it. Without data where scratch is too small.
-Tensor epilogue_gradient(const Cuda& cuda, const Tensor& db, Write write) {
-  if (write == Write::set) return db;
-  const bool fits = cuda.partials.data && db.bytes() <= cuda.partials.bytes();
-  return {fits ? cuda.partials.data : nullptr, db.dtype, db.shape, db.name};
+/// Where an epilogue, which can only overwrite, and in the type of its product `out`, puts a bias gradient:
+/// db, or scratch (1,C) that is then added to it. Without data where scratch is too small.
+Tensor epilogue_gradient(const Cuda& cuda, const Tensor& db, Write write, const Tensor& out) {
+  if (write == Write::set && db.dtype == out.dtype) return db;
+  Tensor scratch{nullptr, out.dtype, {1, db.numel()}, db.name};
+  if (cuda.partials.data && scratch.bytes() <= cuda.partials.bytes()) scratch.data = cuda.partials.data;
+  return scratch;
 }
 
 }  // namespace
@@ -23,27 +24,28 @@ Tensor epilogue_gradient(const Cuda& cuda, const Tensor& db, Write write) {
 LtMatmul Cuda::product(const char* op, const Tensor& out, const Tensor& a, const Tensor& b, MatOp how,
                        Write write) const {
   const MatmulShape s = matmul_shape(out, a, b, how);
-  MatmulKey key{.op_a = how == MatOp::NT ? CUBLAS_OP_T : CUBLAS_OP_N,
-                .op_b = how == MatOp::TN ? CUBLAS_OP_T : CUBLAS_OP_N,
-                .m = s.N,
-                .n = s.M,
-                .k = s.K,
-                .batch = s.batch,
-                .dtype = is_fp8(a.dtype) ? out.dtype : a.dtype,
-                .compute = a.dtype == DType::f32 ? compute_type_ : CUBLAS_COMPUTE_32F,
-                .write = write};
+  const MatmulKey key{.op_a = how == MatOp::NT ? CUBLAS_OP_T : CUBLAS_OP_N,
+                      .op_b = how == MatOp::TN ? CUBLAS_OP_T : CUBLAS_OP_N,
+                      .m = s.N,
+                      .n = s.M,
+                      .k = s.K,
+                      .batch = s.batch,
+                      .dtype = out.dtype,
+                      .compute = a.dtype == DType::f32 ? compute_type_ : CUBLAS_COMPUTE_32F,
+                      .write = write,
+                      .a_type = b.dtype,
+                      .b_type = a.dtype};
   if (is_fp8(a.dtype)) {
     constexpr int64_t kMultiple = 16;  // of each extent; cuBLASLt wants both operands along K
     constexpr uintptr_t kWideBytes = 16;
     check(s.M % kMultiple == 0 && s.N % kMultiple == 0 && s.K % kMultiple == 0, op, ": ", a, " and ", b,
-          ": FP8 needs extents that are multiples of ", kMultiple, ": choose another --batch or --seq");
+          ": FP8 needs extents that are multiples of ", kMultiple);
     for (const Tensor& x : {a, b})
       check(reinterpret_cast<uintptr_t>(x.scale) % kWideBytes == 0, op, ": the scale of ", x, " is not on ",
             kWideBytes, " bytes, as cuBLASLt wants it");
     if (compute_capability < 89)
       throw UnsupportedError(cat("FP8 needs sm_89, this device is sm_", compute_capability));
-    key.a_type = b.dtype, key.b_type = a.dtype;
-  } else if (key.dtype == DType::bf16 && compute_capability < 80) {
+  } else if (a.dtype == DType::bf16 && compute_capability < 80) {
     throw UnsupportedError(
         cat("bf16 needs sm_80, this device is sm_", compute_capability, ": use --dtype fp16"));
   }
@@ -82,11 +84,11 @@ void LinearGeluBackward::run(Cuda& cuda) const {
   request.key.write = write;
 
   std::vector<MatmulStrategy> strategies;
-  const Tensor gradient = epilogue_gradient(cuda, db, write);
+  const Tensor gradient = epilogue_gradient(cuda, db, write, dpre);
   if (gradient.data)
     strategies.push_back(
         {"dgelu_bgrad", product.with(CUBLASLT_EPILOGUE_DGELU_BGRAD, gradient.data, pre.data), [&] {
-           if (write == Write::add) Add{db, db, gradient}.run(cuda);
+           if (gradient.data != db.data) sum_rows_into(cuda, db, gradient, write);
          }});
   strategies.push_back({"dgelu", product.with(CUBLASLT_EPILOGUE_DGELU, nullptr, pre.data),
                         [&] { sum_rows_into(cuda, db, dpre, write); }});
@@ -103,10 +105,10 @@ void LinearWeightBackward::run(Cuda& cuda) const {
   const LtMatmul product = cuda.product(kName, dw, dout, x, MatOp::TN, write);
 
   std::vector<MatmulStrategy> strategies;
-  const Tensor gradient = epilogue_gradient(cuda, db, write);
+  const Tensor gradient = epilogue_gradient(cuda, db, write, dw);
   if (gradient.data)
     strategies.push_back({"bgradb", product.with(CUBLASLT_EPILOGUE_BGRADB, gradient.data), [&] {
-                            if (write == Write::add) Add{db, db, gradient}.run(cuda);
+                            if (gradient.data != db.data) sum_rows_into(cuda, db, gradient, write);
                           }});
   strategies.push_back({"separate", {}, [&] {
                           Matmul{dw, dout, x, MatOp::TN, write}.run(cuda);

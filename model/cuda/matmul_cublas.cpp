@@ -33,8 +33,6 @@ void Matmul::run(Cuda& cuda) const {
                                          s.batch, key.compute, CUBLAS_GEMM_DEFAULT));
     }
   };
-  if (out.dtype != a.dtype) return gemm();
-
   // cuBLAS chooses well; a search may find better in cuBLASLt.
   const MatmulStrategy strategies[] = {{"gemm", {}, gemm}, {"lt", product, {}}};
   cuda.matmul_plans->perform(product, strategies);

@@ -83,7 +83,7 @@ std::string text_of(const MatmulKey& key) {
   const auto letter = [](cublasOperation_t op) { return op == CUBLAS_OP_T ? 'T' : 'N'; };
   return cat(letter(key.op_a), letter(key.op_b), ' ', key.m, 'x', key.n, 'x', key.k,
              key.batch > 1 ? cat(" batch ", key.batch) : "", ' ',
-             is_fp8(key.a_type) ? cat(name_of(key.a_type), '*', name_of(key.b_type), ' ') : "",
+             key.a_type != key.dtype ? cat(name_of(key.a_type), '*', name_of(key.b_type), ' ') : "",
              key.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? "tf32" : name_of(key.dtype), " epilogue ",
              static_cast<int>(key.epilogue), key.write == Write::add ? " add" : "",
              key.separate_c ? " C" : "", " aligned ", key.alignment);

@@ -30,7 +30,7 @@ inline cudaDataType_t cuda_type(DType t) {
 struct MatmulKey {
   cublasOperation_t op_a, op_b;
   int64_t m, n, k, batch;
-  DType dtype;  // of D, and of A and B unless they are FP8
+  DType dtype;  // of D
   cublasComputeType_t compute;
   Write write;  // of D, and in a request of the bias gradient too
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;

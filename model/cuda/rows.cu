@@ -173,12 +173,10 @@ void SumRows::run(Cuda& cuda) const {
 
 void sum_rows_into(Cuda& cuda, const Tensor& out, const Tensor& x, Write write) {
   const int64_t rows = x.rows(), cols = x.cols();
-  with_pack({x}, cuda.options.wide_access, [&]<class T>(T, auto width) {
+  if (x.numel() == 0 && write == Write::set) Zero{out}.run(cuda);
+  if (x.numel() == 0) return;
+  const auto sum_into = [&]<class T, class Sum>(Sum* sums, const T* from, auto width) {
     constexpr int kWidth = width();
-    T* sums = out.ptr<T>();
-    const T* from = x.ptr<T>();
-    if (x.numel() == 0 && write == Write::set) Zero{out}.run(cuda);
-    if (x.numel() == 0) return;
 
     // First the sums of enough chunks to fill the device, but no more than fit into scratch; then their sum.
     const int64_t blocks = kBlocksPerMultiprocessor * cuda.multiprocessors;
@@ -195,6 +193,10 @@ void sum_rows_into(Cuda& cuda, const Tensor& out, const Tensor& x, Write write) 
     float* partials = cuda.partials.ptr<float>();
     sum_chunks<Write::set, kWidth>(cuda.queue, partials, from, rows, cols, chunks);
     into_sums(std::integral_constant<int, 1>{}, partials, chunks);
+  };
+  with_pack({x}, cuda.options.wide_access, [&]<class T>(T, auto width) {
+    if (out.dtype == x.dtype) return sum_into(out.ptr<T>(), x.ptr<T>(), width);
+    sum_into(out.ptr<float>(), x.ptr<T>(), width);
   });
 }
 

@@ -63,7 +63,7 @@ struct AdamW {
   float beta1, beta2, eps, weight_decay;
 };
 /// One tensor of a multi-tensor AdamW step. `w`, `m` and `v` are f32; `g` is float; `param_copy`, where there
-/// is one, gets a copy of the new weights in g's type.
+/// is one, gets a copy of the new weights. It is of g's type, or of any where g is f32.
 struct AdamWTensor {
   Tensor w, g, m, v, param_copy;
   bool decay = false;
@@ -85,7 +85,8 @@ struct AdamWStep {
                       loss_scaler_fits(loss_scaler));
     for (const AdamWTensor& t : tensors)
       expect(*this, all_f32(t.w, t.m, t.v) && one_float_type(t.g) && same_shape(t.w, t.g, t.m, t.v) &&
-                        (!present(t.param_copy) || alike(t.g, t.param_copy)));
+                        (!present(t.param_copy) ||
+                         (sums_values_of(t.param_copy, t.g) && same_shape(t.g, t.param_copy))));
   }
   Work work() const {
     Work work{OpKind::adamw, {schedule, clip, loss_scaler}, {}};

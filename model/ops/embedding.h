@@ -14,15 +14,16 @@ inline Operand positions_of(const Tensor& wpe, const Tensor& x) {
   return wpe.first({x.shape[-2], wpe.cols()});
 }
 inline bool positions_fit(const Tensor& x, const Tensor& wpe) {
-  return one_float_type(x, wpe) && x.shape.rank() == 3 && wpe.shape.rank() == 2 && dim(x, 1) <= dim(wpe, 0) &&
+  return sums_values_of(x, wpe) && x.shape.rank() == 3 && wpe.shape.rank() == 2 && dim(x, 1) <= dim(wpe, 0) &&
          dim(x, 2) == dim(wpe, 1);
 }
 inline bool embedding_fits(const Tensor& rows, const Tensor& tokens, const Tensor& wte) {
-  return one_float_type(rows, wte) && is_i32(tokens) && wte.shape.rank() == 2 && one_per_row(rows, tokens) &&
+  return sums_values_of(rows, wte) && is_i32(tokens) && wte.shape.rank() == 2 && one_per_row(rows, tokens) &&
          dim(rows, -1) == dim(wte, 1);
 }
 
-/// dwte (V,C) += dout summed over the rows of each token; the same bits every time.
+/// dwte (V,C) += dout summed over the rows of each token; the same bits every time. dwte is of dout's type,
+/// or f32.
 struct EmbeddingBackward {
   static constexpr const char* kName = "embedding_backward";
   Tensor dwte, tokens, dout;
@@ -33,7 +34,7 @@ struct EmbeddingBackward {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// dwpe[t] += sum_b dout
+/// dwpe[t] += sum_b dout; dwpe is of dout's type, or f32
 struct PositionBackward {
   static constexpr const char* kName = "position_backward";
   Tensor dwpe, dout;
@@ -48,7 +49,10 @@ struct PositionBackward {
 struct EncoderForward {
   static constexpr const char* kName = "encoder_forward";
   Tensor out, tokens, wte, wpe;
-  void check() const { expect(*this, embedding_fits(out, tokens, wte) && positions_fit(out, wpe)); }
+  void check() const {
+    expect(*this,
+           one_float_type(out, wte, wpe) && embedding_fits(out, tokens, wte) && positions_fit(out, wpe));
+  }
   Work work() const {
     return {OpKind::embedding, {tokens, positions_of(wpe, out), looked_up(wte, tokens)}, {out}};
   }

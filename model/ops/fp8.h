@@ -2,7 +2,8 @@
 //
 // q (N,C) and its transpose qt (C,N) share one FP8 type, scale and amax; either may be empty. Both become
 // v / *scale, to nearest even, saturated; inf and NaN become NaN. *amax = max(*amax, |v|), NaN if any v is.
-// On CUDA, N and C are multiples of 16, and float operands are bf16.
+// dbias (C) is of its operands' type, or f32. On CUDA, N and C are multiples of 16, and float operands are
+// bf16.
 #pragma once
 
 #include "model/ops/classifier.h"
@@ -29,7 +30,7 @@ struct Quantize {
   Tensor q, qt, x, dbias = {};
   void check() const {
     expect(*this,
-           quantized_fit(q, qt, x) && one_float_type(x) && (!present(dbias) || one_per_column(x, dbias)));
+           quantized_fit(q, qt, x) && one_float_type(x) && (!present(dbias) || sums_per_column(x, dbias)));
   }
   Work work() const { return {OpKind::elementwise, {x, dbias}, {q, qt, dbias}}; }
   void run(Cpu&) const, run(Cuda&) const;
@@ -75,7 +76,7 @@ struct QuantizeGeluBackward {
   Tensor q, qt, dbias, dout, x;
   void check() const {
     expect(*this, quantized_fit(q, qt, dout) && (alike(x, dout) || slopes_fit(x, dout)) &&
-                      one_per_column(dout, dbias));
+                      sums_per_column(dout, dbias));
   }
   Work work() const { return {OpKind::elementwise, {dout, x, dbias}, {q, qt, dbias}}; }
   void run(Cpu&) const, run(Cuda&) const;

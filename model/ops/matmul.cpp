@@ -34,7 +34,7 @@ MatmulShape matmul_shape(const Tensor& out, const Tensor& a, const Tensor& b, Ma
   s.a_rows = rows(a), s.a_cols = a.cols(), s.b_rows = rows(b), s.b_cols = b.cols();
   s.M = rows(out), s.N = op == MatOp::NT ? s.b_rows : s.b_cols;
   s.K = op == MatOp::TN ? s.a_rows : op == MatOp::NT ? s.b_cols : s.b_rows;
-  const bool types = multiply(a, b) && (is_fp8(a.dtype) ? flat && op == MatOp::NT && size_of(out.dtype) == 2
+  const bool types = multiply(a, b) && (is_fp8(a.dtype) ? flat && op == MatOp::NT && is_float(out.dtype)
                                                         : out.dtype == a.dtype || all_f32(out));
   const bool transposed = op == MatOp::TN;
   s.fits = types && s.a_rows == (transposed ? s.K : s.M) && s.a_cols == (transposed ? s.M : s.K) &&

@@ -27,9 +27,10 @@ Work matmul_work(const Tensor& out, const Tensor& a, const Tensor& b, MatOp op, 
 /// out = or += op(a) op(b). NN: (M,K)(K,N); NT: (M,K)(N,K)^T; TN: (K,M)^T(K,N); out (M,N).
 /// If b (TN: out) has rank 2, the leading dimensions of the others are flattened into rows; otherwise all
 /// leading dimensions are a batch and must agree. 16-bit operands are multiplied exactly and accumulated in
-/// f32; += may round the product to out's type before it is added, as cuBLAS does. FP8 operands, at least one
-/// of them f8e4m3, stand for element * *scale and give a 16-bit out; NT of rank-2 b only. On CUDA they need
-/// sm_89, scales aligned to 16 bytes, and M, N and K that are multiples of 16.
+/// f32; out has their type or is f32; += may round the product to out's type before it is added, as cuBLAS
+/// does. FP8 operands, at least one of them f8e4m3, stand for element * *scale and give an out of 16 bits or
+/// f32; NT of rank-2 b only. On CUDA they need sm_89, scales aligned to 16 bytes, and M, N and K that are
+/// multiples of 16.
 struct Matmul {
   static constexpr const char* kName = "matmul";
   Tensor out, a, b;
@@ -40,9 +41,10 @@ struct Matmul {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// out (N,Cout) and x (N,Cin) fit w (Cout,Cin) and b (Cout).
+/// out (N,Cout) and x (N,Cin) fit w (Cout,Cin) and b (Cout); out of FP8 operands is of 16 bits.
 inline bool linear_fits(const Tensor& out, const Tensor& x, const Tensor& w, const Tensor& b) {
-  return w.shape.rank() == 2 && one_per_column(out, b) && matmul_shape(out, x, w, MatOp::NT).fits;
+  return w.shape.rank() == 2 && one_per_column(out, b) && (size_of(out.dtype) == 2 || !is_fp8(x.dtype)) &&
+         matmul_shape(out, x, w, MatOp::NT).fits;
 }
 
 /// out (N,Cout) = residual (N,Cout; empty: none) + x w^T + b; x and w may be FP8 as Matmul's are, residual
@@ -69,14 +71,15 @@ struct LinearGeluForward {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// dpre (N,Cin) = gelu'(pre) * (dout w), dout (N,Cout), and db (Cin) = or += sum_n dpre.
+/// dpre (N,Cin) = gelu'(pre) * (dout w), dout (N,Cout), and db (Cin) = or += sum_n dpre. db is of dpre's type
+/// or f32; the sum may be rounded to dpre's type before it is added, as cuBLASLt does.
 struct LinearGeluBackward {
   static constexpr const char* kName = "linear_gelu_backward";
   Tensor dpre, db, dout, w, pre;
   Write write;
   void check() const {
     expect(*this, alike(dpre, pre) && one_float_type(dpre, dout) && w.shape.rank() == 2 &&
-                      one_per_column(dpre, db) && matmul_shape(dpre, dout, w, MatOp::NN).fits);
+                      sums_per_column(dpre, db) && matmul_shape(dpre, dout, w, MatOp::NN).fits);
   }
   Work work() const {
     Work work = matmul_work(dpre, dout, w, MatOp::NN, Write::set, {pre}, {db});
@@ -86,13 +89,13 @@ struct LinearGeluBackward {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// dw (Cout,Cin) = or += dout^T x, db (Cout) = or += sum_n dout.
+/// dw (Cout,Cin) = or += dout^T x, db (Cout) = or += sum_n dout; both of dout's type, or f32.
 struct LinearWeightBackward {
   static constexpr const char* kName = "linear_weight_backward";
   Tensor dw, db, dout, x;
   Write write;
   void check() const {
-    expect(*this, one_float_type(dw, db, dout) && dw.shape.rank() == 2 && db.shape == Shape{dw.shape[0]} &&
+    expect(*this, dw.shape.rank() == 2 && sums_per_column(dout, db) && db.dtype == dw.dtype &&
                       matmul_shape(dw, dout, x, MatOp::TN).fits);
   }
   Work work() const {

@@ -136,6 +136,19 @@ bool one_per_column(const Tensor& x, const Tensors&... per_column) {
          ((per_column.shape == Shape{x.cols()}) && ...);
 }
 
+/// `sum` adds up values of x's type, in that type or in f32: where a step has several micro-batches,
+/// gradients of 16-bit tensors are f32.
+inline bool sums_values_of(const Tensor& x, const Tensor& sum) {
+  return is_float(x.dtype) && (sum.dtype == x.dtype || all_f32(sum));
+}
+/// `x` is a float matrix, all of `sums` are vectors (C) of one such type for its columns; an empty one is
+/// left out.
+template <class... Tensors>
+bool sums_per_column(const Tensor& x, const Tensor& sum, const Tensors&... sums) {
+  return sums_values_of(x, sum) && x.shape.rank() > 0 && sum.shape == Shape{x.cols()} &&
+         ((!present(sums) || alike(sum, sums)) && ...);
+}
+
 /// x (...,T,T).
 inline bool square(const Tensor& x) {
   return x.shape.rank() >= 2 && dim(x, -1) == dim(x, -2);

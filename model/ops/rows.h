@@ -67,11 +67,11 @@ struct AddColumns {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// out (C) += sum_n x
+/// out (C) += sum_n x; out is of x's type, or f32
 struct SumRows {
   static constexpr const char* kName = "sum_rows";
   Tensor out, x;
-  void check() const { expect(*this, one_per_column(x, out)); }
+  void check() const { expect(*this, sums_per_column(x, out)); }
   Work work() const { return {OpKind::reduction, {out, x}, {out}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
