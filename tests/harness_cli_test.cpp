@@ -1100,6 +1100,24 @@ TEST_F(HarnessCli, ALossOutsideTheToleranceIsDivergedWithoutASpeedup) {
   EXPECT_FALSE(row.contains("speedup_baseline"));
 }
 
+// Single steps of a long run leave the baseline's by chance: its mean counts.
+TEST_F(HarnessCli, ALongRunIsHeldToTheBaselinesMeanLoss) {
+  FakeRung fake = rung("02_tf32");
+  fake.write(folder_);
+  const auto status_with = [&](const char* loss) {
+    FakeRung other = fake;
+    other.loss = loss;
+    other.write(folder_);
+    const Outcome outcome = stepladder(
+        cat("run --backend cpu --model gpt2-tiny --batch 4 --seq 32 --steps 60 --warmup 2 --rounds 1 --data ",
+            folder_ / "data.bin", " --rungs 00,02 --out long.json --overwrite"));
+    return load_results(folder_ / "long.json").runs.back().status;
+  };
+  EXPECT_EQ(status_with("4.$((90 - i + (i == 3) * 2))"), Status::ok) << "0.4 % at a step, 0.01 % on average";
+  EXPECT_EQ(status_with("4.$((92 - i))"), Status::diverged) << "0.4 % on average";
+  EXPECT_EQ(status_with("4.$((88 - i))"), Status::ok) << "better is no worse";
+}
+
 TEST_F(HarnessCli, ALossWithinTheToleranceIsOk) {
   FakeRung fake = rung("02_tf32");
   fake.loss = "4.$((9000 - i * 100 + (i == 3) * 90))";  // 0.19 %

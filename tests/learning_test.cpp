@@ -13,6 +13,7 @@
 #include "bench/base/text.h"
 #include "bench/results/crossing.h"
 #include "bench/results/file.h"
+#include "bench/results/learns.h"
 #include "bench/verdict/certificate.h"
 #include "bench/verdict/comparison.h"
 #include "bench/verdict/comparison_report.h"
@@ -369,7 +370,9 @@ TEST(LearnsTheSame, NeedsSixBaselinesAndABoundBelowTheMargin) {
   EXPECT_EQ(learns_the_same(base, Samples{3.2}, 0.1), Learns::worse);
   EXPECT_EQ(learns_the_same(std::span(base).first(5), Samples{3.005}, 0.1), Learns::not_shown);
   EXPECT_EQ(learns_the_same(std::span(base).first(5), Samples{3.2}, 0.1), Learns::worse);
-  EXPECT_EQ(learns_the_same(std::span(base).first(1), Samples{3.2}, 0.1), Learns::not_shown);
+  EXPECT_EQ(learns_the_same(std::span(base).first(1), Samples{3.2}, 0.1), Learns::worse);
+  EXPECT_EQ(learns_the_same(std::span(base).first(1), Samples{3.05}, 0.1), Learns::not_shown);
+  EXPECT_EQ(learns_the_same(std::span(base).first(1), Samples{2.0}, 0.1), Learns::not_shown);
   EXPECT_EQ(learns_the_same(std::span(base).first(1), Samples{INFINITY}, 0.1), Learns::worse);
   EXPECT_EQ(learns_the_same(base, Samples{}, 0.1), Learns::not_shown);
   // The upper bound: mean + t(0.99; 5) s sqrt(1 + 1/6).

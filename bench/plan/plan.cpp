@@ -7,6 +7,7 @@
 
 #include "bench/base/place.h"
 #include "bench/base/text.h"
+#include "bench/results/learns.h"
 #include "bench/results/rounds.h"
 #include "bench/run/machine.h"
 #include "bench/run/placeholders.h"
@@ -50,14 +51,26 @@ const Run* baseline_of(const Json& config, const std::string& first, const std::
   return found == finished.end() ? nullptr : &*found;
 }
 
-/// A run that learns something else than the baseline on the same data is no faster way of training. A peer
-/// starts from other weights: its losses are recorded, not compared.
+/// A run that learns something else than the baseline on the same data, or in a long run learns worse, is no
+/// faster way of training. A peer starts from other weights: its losses are recorded, not compared.
 void check_learning(Run& run, double tolerance, const std::string& first, const std::vector<Run>& finished) {
   if (run.status != Status::ok || !run.peer.empty() || run.variant == first) return;
   if (has_independent_ranks(run.config)) return;  // which is a reference for speed
   const Run* baseline = baseline_of(run.config, first, finished);
   if (!baseline) return;
-  run.reason = divergence(*baseline, run, tolerance);
+  if (std::min(baseline->steps.size(), run.steps.size()) <= kShortRun) {
+    run.reason = divergence(*baseline, run, tolerance);
+  } else {
+    Rounds base, next{{run.round, &run}};
+    for (const Run& other : finished) {
+      if (other.status != Status::ok || !same_task(other.config, run.config)) continue;
+      if (other.variant == first) base.emplace(other.round, &other);
+      if (other.row() == run.row()) next.emplace(other.round, &other);
+    }
+    if (learns_the_same(base, next, tolerance) == Learns::worse)
+      run.reason = cat("mean losses of ", kSmoothedSteps, " steps are over ", first,
+                       "'s by more than the tolerance of ", tolerance);
+  }
   if (!run.reason.empty()) run.status = Status::diverged;
 }
 

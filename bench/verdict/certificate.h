@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/results/mean.h"
 #include "bench/results/results.h"
-#include "bench/verdict/mean.h"
 #include "model/error.h"
 
 namespace stepladder {

@@ -49,6 +49,10 @@ enum class Verdict {
 };
 /// "PASS", "REGRESSION", ...
 const char* name_of(Verdict verdict);
+/// Whether more pairs may tell.
+inline bool undecided(Verdict verdict) {
+  return verdict == Verdict::inconclusive || verdict == Verdict::not_told_apart;
+}
 
 /// What is compared: the medians of a step's time and of its cycles, its mean energy, and the peak of live
 /// memory where that isn't exact.

@@ -5,6 +5,7 @@
 
 #include "bench/base/text.h"
 #include "bench/plan/ladder_file.h"
+#include "bench/results/learns.h"
 #include "bench/results/rounds.h"
 #include "bench/verdict/learning_verdict.h"
 
@@ -435,8 +436,7 @@ Comparison Looks::look(const Results& base, const Results& next, size_t pairs, b
   Comparison comparison = compare(base, next, limits);
   for (ComparedRow& row : comparison.rows) {
     const RowKey key(row.variant, row.workload);
-    if (row.verdict != Verdict::inconclusive && row.verdict != Verdict::not_told_apart)
-      decided_.emplace(key, row);
+    if (!undecided(row.verdict)) decided_.emplace(key, row);
     if (const auto found = decided_.find(key); found != decided_.end()) row = found->second;
   }
   return comparison;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "bench/base/text.h"
+#include "bench/results/learns.h"
 
 namespace stepladder {
 namespace {

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "bench/verdict/mean.h"
+#include "bench/results/mean.h"
 
 namespace stepladder {
 

@@ -1,4 +1,4 @@
-#include "bench/verdict/mean.h"
+#include "bench/results/mean.h"
 
 #include <boost/math/distributions/binomial.hpp>
 #include <boost/math/distributions/students_t.hpp>
