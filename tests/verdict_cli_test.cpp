@@ -378,6 +378,51 @@ TEST_F(VerdictCli, AFileOfAnotherKindIsNotReplaced) {
 
 // ---- gate ------------------------------------------------------------------------------------------------
 
+/// Shell that evaluates every second step, until the loss is 5: it falls by `rate` thousandths a step from 9,
+/// and a little by seed.
+std::string learning_at(int rate, int noise) {
+  return cat(
+      R"(case $arguments in *--seed\ *) seed=${arguments#*--seed } seed=${seed%% *} ;; *) seed=1337 ;; esac
+if [ $((i % 2)) = 0 ] && [ $i -gt 0 ]; then
+  v=$((9000 - i * )",
+      rate, " - seed * ", noise, R"( % 11 * 10))
+  say '{"event":"eval","step":'$i',"val_loss":'$((v / 1000)).$(printf %03d $((v % 1000)))'}'
+  [ $v -le 5000 ] && break
+fi
+)");
+}
+
+TEST_F(VerdictCli, GateUntilALossTellsWhichReachesItSooner) {
+  const auto gate_of = [&](int base_rate, int new_rate, const std::string& more) {
+    FakeRung fake;
+    fake.before_step = learning_at(base_rate, 37);
+    fake.write(base_);
+    fake.before_step = learning_at(new_rate, 59);
+    fake.write(new_);
+    return stepladder(
+        cat("gate base new --backend cpu --model gpt2-tiny --batch 4 --seq 32 --data data.bin --val-data "
+            "data.bin "
+            "--rungs 00 --until-loss 5 --eval-every 2 --max-steps 60 ",
+            more));
+  };
+  Outcome outcome = gate_of(500, 400, "--max-pairs 8 --format json");
+  EXPECT_EQ(outcome.code, kExitRegression) << outcome.out << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"SLOWER"})) << outcome.out;
+  EXPECT_EQ(loaded("reports/gate/new.jsonl").runs.size(), 6U) << "told at the first look";
+  EXPECT_EQ(stepladder("compare reports/gate/base.jsonl reports/gate/new.jsonl").code, kExitRegression);
+  outcome = gate_of(400, 500, "--max-pairs 8 --out verdict.xml --out verdict.md");
+  EXPECT_EQ(outcome.code, kExitOk) << outcome.out << outcome.err;
+  EXPECT_TRUE(says(read_file(folder_ / "verdict.md"), {"FASTER"}));
+  EXPECT_FALSE(says(read_file(folder_ / "verdict.xml"), {"<failure"}));
+  outcome = gate_of(400, 400, "--max-pairs 8");
+  EXPECT_EQ(outcome.code, kExitInconclusive) << outcome.out << outcome.err;
+  EXPECT_EQ(loaded("reports/gate/new.jsonl").runs.size(), 8U) << "not told apart, so all pairs are used";
+  outcome = gate_of(500, 20, "--max-pairs 14");
+  EXPECT_EQ(outcome.code, kExitRegression) << "no seed of NEW reaches the loss: " << outcome.out;
+  EXPECT_EQ(gate_of(500, 400, "--threshold 2").code, kExitUsage);
+  EXPECT_EQ(gate_of(500, 400, "--steps 20").code, kExitUsage);
+}
+
 TEST_F(VerdictCli, GateMeasuresInTurnsAndStopsOnceAllIsClear) {
   for (const char* side : {"base", "new"}) {
     rung(side, "00_fp32_baseline", "1.0$((50 + i % 2))");

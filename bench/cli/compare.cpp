@@ -63,14 +63,9 @@ int compare_files(CompareOptions& options) {
   const std::optional<double> loss = loss_of(options, base_steps, next_steps);
   if (joined && !loss)
     throw InputError("--steps-from: the two were not trained until a loss; give --until-loss");
-  if (loss && options.verdict.has_limits())
-    throw InputError(
-        "--threshold, --energy-threshold and --noise are of the time of a step; the seconds to a loss have "
-        "no "
-        "limit: leave them out");
   Limits limits;
   if (loss) {
-    limits.until_loss = loss;
+    limits = options.verdict.limits(*loss);
     if (joined) limits.base_times = &base, limits.next_times = &next;
   } else {
     require_comparable(base, next);

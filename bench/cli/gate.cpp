@@ -48,7 +48,8 @@ struct GateOptions {
          "on "
          "while another gate writes there",
          MeasureOptions::kFiles}};
-    std::vector<Option> all = measure.workload_options(gate + measure.device_options()) + verdict.options();
+    std::vector<Option> all = measure.workload_options(gate + measure.device_options()) +
+                              measure.loss_options() + verdict.options();
     Option& own = *std::ranges::find(all, "cache", &Option::name);
     own.value = &cache;
     own.help =
@@ -198,15 +199,16 @@ Comparison measure(const GateOptions& options, const Side& base, const Side& nex
   Looks looks(first, static_cast<size_t>(options.max_pairs), limits);
   for (;;) {
     pairs.measure_pair();
-    if (pairs.pairs() == 1) require_comparable(base.results, next.results);
+    if (pairs.pairs() == 1 && limits.until_loss) require_comparable_steps(base.results, next.results);
+    if (pairs.pairs() == 1 && !limits.until_loss) require_comparable(base.results, next.results);
     const bool late = too_late();
     const bool final = late || pairs.exhausted();
     if (pairs.pairs() < first && !final) continue;
     Comparison comparison = looks.look(base.results, next.results, pairs.pairs(), final);
     for (const ComparedRow& row : comparison.rows)
-      if (row.verdict != Verdict::inconclusive) pairs.set_done({row.variant, row.workload});
+      if (!undecided(row.verdict)) pairs.set_done({row.variant, row.workload});
     if (!late && !pairs.exhausted()) continue;
-    if (late && overall(comparison.rows) == Verdict::inconclusive)
+    if (late && undecided(overall(comparison.rows)))
       comparison.notes.push_back(cat("--max-time was up after ", pairs.pairs(), " pairs."));
     return comparison;
   }
@@ -215,8 +217,8 @@ Comparison measure(const GateOptions& options, const Side& base, const Side& nex
 /// "20 comparisons: 19 PASS, 1 INCONCLUSIVE."
 std::string tally(const std::vector<ComparedRow>& rows) {
   std::vector<std::string> counts;
-  for (Verdict verdict :
-       {Verdict::pass, Verdict::regression, Verdict::inconclusive, Verdict::failed, Verdict::skipped})
+  for (Verdict verdict : {Verdict::pass, Verdict::faster, Verdict::regression, Verdict::slower,
+                          Verdict::inconclusive, Verdict::not_told_apart, Verdict::failed, Verdict::skipped})
     if (const auto n = std::ranges::count(rows, verdict, &ComparedRow::verdict))
       counts.push_back(cat(n, " ", name_of(verdict)));
   return cat(rows.size(), rows.size() == 1 ? " comparison: " : " comparisons: ", join(counts, ", "), ".");
@@ -305,7 +307,9 @@ int gate(GateOptions& options) {
     const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
     return max_time && spent.count() > *max_time;
   };
-  const Limits limits = options.verdict.limits(context_of(base_contender, probe), base.plan.json());
+  const Limits limits = options.measure.until_loss
+                            ? options.verdict.limits(*options.measure.until_loss)
+                            : options.verdict.limits(context_of(base_contender, probe), base.plan.json());
   Comparison comparison;
   std::exception_ptr stopped;
   for (int64_t time = 1; time <= options.repeat; ++time) {
@@ -361,7 +365,8 @@ int gate(GateOptions& options) {
 
 Command gate_command() {
   return command<GateOptions>("gate",
-                              "measures two builds, alternating, until it is clear whether one is slower",
+                              "measures two builds, alternating, until it is clear whether one is slower, "
+                              "or reaches a loss sooner",
                               gate, kUsualOptions);
 }
 

@@ -308,8 +308,19 @@ std::vector<Option> MeasureOptions::workload_options(std::vector<Option> plan) {
   return first + plan + workload + rung.shared_options() + last;
 }
 
+std::vector<Option> MeasureOptions::loss_options() {
+  return {{"until-loss", &until_loss, "LOSS",
+           "train until the validation loss is no higher, in each round from another seed; instead of "
+           "--steps",
+           kLoss, Allowed{0, 1000}},
+          {"max-steps", &max_steps, "N", "at most; default: 20000", kLoss, {1, kMost}},
+          {"eval-every", &rung.eval_every, "N", "steps between validation losses; 0: 50", kLoss,
+           Allowed{0, kMost}},
+          {"eval-batches", &rung.eval_batches, "N", "batches of a validation loss", kLoss, {1, kMost}}};
+}
+
 std::vector<Option> MeasureOptions::options(std::vector<Option> plan) {
-  return workload_options(std::move(plan)) +
+  return workload_options(std::move(plan)) + loss_options() +
          std::vector<Option>{
              {"rounds", &rounds, "N", "runs of each rung, alternating; default: the preset's", kRounds,
               Allowed{1, kMost}},
@@ -321,14 +332,6 @@ std::vector<Option> MeasureOptions::options(std::vector<Option> plan) {
               "add rounds until each median's 95 % interval is within this much of it", kRounds,
               Allowed{0.001, 100}},
              {"max-rounds", &max_rounds, "N", "at most, with --until-ci; default: 30", kRounds, {1, kMost}},
-             {"until-loss", &until_loss, "LOSS",
-              "train until the validation loss is no higher, in each round from another seed; instead of "
-              "--steps",
-              kLoss, Allowed{0, 1000}},
-             {"max-steps", &max_steps, "N", "at most; default: 20000", kLoss, {1, kMost}},
-             {"eval-every", &rung.eval_every, "N", "steps between validation losses; 0: 50", kLoss,
-              Allowed{0, kMost}},
-             {"eval-batches", &rung.eval_batches, "N", "batches of a validation loss", kLoss, {1, kMost}},
              {"max-time", &max_time, "DURATION",
               "begin no round that would take the runs beyond this: 90s, 20m, 2h", kRounds},
              {"out", &out, "FILE", "results as JSON Lines", kFiles},

@@ -51,6 +51,8 @@ struct MeasureOptions {
   std::vector<Option> device_options();
   /// Preset, rungs, the workload and the options of a rung, and what else the command's `plan` takes.
   std::vector<Option> workload_options(std::vector<Option> plan);
+  /// Until which loss, and how often it is looked at.
+  std::vector<Option> loss_options();
 };
 
 /// --part, of commands that add to a results file.

@@ -31,8 +31,14 @@ std::vector<Option> VerdictOptions::options() {
       wide_option(wide, kVerdict)};
 }
 
-bool VerdictOptions::has_limits() const {
-  return threshold || !noise.empty() || energy_threshold != VerdictOptions().energy_threshold;
+Limits VerdictOptions::limits(double until_loss) const {
+  if (threshold || !noise.empty() || energy_threshold != VerdictOptions().energy_threshold)
+    throw InputError(
+        "--threshold, --energy-threshold and --noise are of the time of a step; the seconds to a loss have "
+        "no limit: leave them out");
+  Limits limits;
+  limits.until_loss = until_loss;
+  return limits;
 }
 
 std::string VerdictOptions::format_of(const std::string& file) const {

@@ -24,12 +24,12 @@ struct VerdictOptions {
   bool wide = false;
 
   std::vector<Option> options();
-  /// Whether one of the limits was set.
-  bool has_limits() const;
 
   /// For results of `context` and `plan`. Throws InputError for a damaged noise file, and Error with
   /// kExitNotComparable for one that has expired.
   Limits limits(const Json& context, const Json& plan) const;
+  /// For runs until that loss. Throws InputError where a limit of the time of a step was set.
+  Limits limits(double until_loss) const;
 
   /// Throws InputError for a file of --out that can't be written, or is of another kind.
   void check_files() const;
