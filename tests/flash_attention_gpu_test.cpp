@@ -154,8 +154,8 @@ TEST_P(FlashAttentionGpuTest, RunsInARecordedGraph) {
 }
 
 TEST_P(FlashAttentionGpuTest, TellsWhoComputes) {
-  bind(1, 64, 64, 1);
-  run(*cuda_, {out({1, 64, 64}, DType::f16), out({1, 1, 64}), reals({1, 64, 192}).as(DType::f16)},
+  bind(1, 128, 64, 1);
+  run(*cuda_, {out({1, 128, 64}, DType::f16), out({1, 1, 128}), reals({1, 128, 192}).as(DType::f16)},
       CALL(AttentionForward{t[0], t[1], t[2]}));
   const std::string who = cuda_->device().info().attention;
   EXPECT_EQ(who.substr(0, who.find(' ')), GetParam().is_cudnn() ? "cuDNN" : "native") << who;
