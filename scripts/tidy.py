@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over sources of a build, but over those only that have changed since they last passed.
 
-Usage: tidy.py BUILD JOBS FILE...
+Usage: tidy.py BUILD JOBS [OPTION OF CLANG-TIDY]... FILE...
 
 BUILD/compile_commands.json says how each is compiled; nothing has to be built but what the sources include. Sources that
 are compiled together (CMake's unity builds) are looked at together: most of the time goes into the headers of each. They
-have not changed where clang-tidy, its configuration and the compile command are those that name a stamp in BUILD/tidy/, and
-all that they include is as the stamp says. Exit status: 0, or 1 where clang-tidy found something.
+have not changed where clang-tidy, its configuration, its options and the compile command are those that name a stamp in
+BUILD/tidy/, and all that they include is as the stamp says. Exit status: 0, or 1 where clang-tidy found something.
 """
 
 import hashlib
@@ -40,12 +40,13 @@ def included(command: str, folder: str) -> list[str]:
 class Unit:
     """What clang-tidy reads at once, by an entry of the compile commands: a source, or those of a unity build."""
 
-    def __init__(self, entry: dict[str, str], build: str, tidy: str):
+    def __init__(self, entry: dict[str, str], build: str, tidy: str, options: list[str]):
         self.file, self.folder, self.command = entry["file"], entry["directory"], entry["command"]
+        self.options = options
         self.sources, self.lines = [self.file], []
         if "/Unity/" in self.file:
             self.join(Path(build, "tidy"))
-        seen = hashlib.sha256(f"{tidy}\n{self.command}".encode()).hexdigest()
+        seen = hashlib.sha256(f"{tidy}\n{options}\n{self.command}".encode()).hexdigest()
         self.stamp = Path(build, "tidy", seen)
 
     def join(self, folder: Path) -> None:
@@ -73,8 +74,8 @@ class Unit:
 
     def passes(self) -> bool:
         words = shlex.split(self.command)[1:]
-        done = subprocess.run(["clang-tidy", "--quiet", self.file, "--", *words], cwd=self.folder, capture_output=True,
-                              text=True)
+        done = subprocess.run(["clang-tidy", "--quiet", self.file, *self.options, "--", *words], cwd=self.folder,
+                              capture_output=True, text=True)
         if done.returncode != 0:
             print(self.located(done.stdout), done.stderr, sep="", end="", flush=True)
             return False
@@ -89,12 +90,13 @@ class Unit:
         return re.sub(rf"{re.escape(self.file)}:(\d+)", place, findings) if self.lines else findings
 
 
-def main(build: str, jobs: str, *files: str) -> int:
+def main(build: str, jobs: str, *arguments: str) -> int:
+    options = [word for word in arguments if word.startswith("-")]
     version = subprocess.run(["clang-tidy", "--version"], check=True, capture_output=True, text=True).stdout
     Path(build, "tidy").mkdir(exist_ok=True)
-    wanted, units = {os.path.abspath(file) for file in files}, []
+    wanted, units = {os.path.abspath(file) for file in arguments if file not in options}, []
     for entry in json.loads(Path(build, "compile_commands.json").read_text()):
-        unit = Unit(entry, build, version + digest(".clang-tidy"))
+        unit = Unit(entry, build, version + digest(".clang-tidy"), options)
         if wanted.intersection(unit.sources):
             wanted.difference_update(unit.sources)
             units.append(unit)

@@ -65,6 +65,11 @@ class Tidy(unittest.TestCase):
         (self.root / ".clang-tidy").write_text("Checks: '*'\n")
         self.assertEqual(self.run_tidy(), (0, ["a.cpp", "b.cpp"]))
 
+    def test_what_passed_with_other_options_is_looked_at_again(self):
+        for options in ([], ["--checks=-x"]):
+            self.assertEqual(self.tidy(*options, "a.cpp").returncode, 0)
+            self.assertEqual((self.root / "asked").read_text().split(), ["a.cpp"])
+
     def test_a_finding_fails_every_time_until_it_is_gone(self):
         (self.root / "b.cpp").write_text("wrong\n")
         self.assertEqual(self.run_tidy(), (1, ["a.cpp", "b.cpp"]))
