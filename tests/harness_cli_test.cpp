@@ -883,6 +883,35 @@ TEST_F(HarnessCli, AProfileMayLieAtAnyPath) {
   EXPECT_TRUE(std::filesystem::exists(folder_ / "p\xff.json"));
 }
 
+TEST_F(HarnessCli, SeedsOfFixedStepsAreCertified) {
+  FakeRung fake = rung("00_fp32_baseline");
+  fake.before_start = cat("echo $arguments >>", folder_ / "told.txt");
+  fake.before_end = cat("runs=$(wc -l <", folder_ / "told.txt",
+                        R"(); say '{"event":"eval","step":'$i',"val_loss":4.9'$runs'}')");
+  fake.write(folder_);
+  const std::string of_seeds =
+      cat("run --backend cpu --model gpt2-tiny --batch 4 --seq 32 --warmup 2 --overwrite --out results.json "
+          "--data ",
+          folder_ / "data.bin", " --rungs 00 --seeds 4 --steps 6 ");
+  const Outcome outcome = stepladder(of_seeds + "--certify-loss 5");
+  EXPECT_EQ(outcome.code, kExitOk) << outcome.out << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"CERTIFIED", "1340"})) << outcome.out;
+  expect_contract(folder_ / "results.json");
+  for (const stepladder::Run& run : results().runs) {
+    EXPECT_EQ(run.config["seed"], 1337 + run.round);
+    EXPECT_EQ(run.steps.size(), 6U);
+    EXPECT_FALSE(run.summary->to_loss);
+  }
+  EXPECT_TRUE(says(read_file(folder_ / "told.txt"), {"--shuffle", "--steps 6", "--eval-every 6"}));
+  EXPECT_EQ(stepladder("certify results.json").code, kExitOk) << "the loss asked for is in the file";
+  EXPECT_EQ(stepladder(of_seeds + "--certify-loss 4.9").code, kExitInconclusive);
+  EXPECT_EQ(stepladder(of_seeds).code, kExitOk);
+  EXPECT_EQ(stepladder("certify results.json").code, kExitUsage) << "no loss was asked for";
+  for (const char* wrong : {"--rounds 4", "--until-loss 5", "--until-ci 1"})
+    EXPECT_EQ(stepladder(of_seeds + wrong).code, kExitUsage) << wrong;
+  EXPECT_EQ(stepladder(plan("--certify-loss 5")).code, kExitUsage);
+}
+
 TEST_F(HarnessCli, TimeToALossIsTakenOverSeedsAndWhatMissesItIsSaid) {
   FakeRung learns = rung("00_fp32_baseline"), hardly = rung("02_tf32");
   learns.before_step = R"(say '{"event":"eval","step":'$i',"val_loss":'$((9 - i))'}'; [ $i = 4 ] && break)";

@@ -16,7 +16,8 @@ struct CertifyOptions {
 
   std::vector<Option> options() {
     return {{"FILE", &file, "", "results file of runs from several seeds, each of the same steps"},
-            {"loss", &loss, "LOSS", "that the mean validation loss after the last step is at most",
+            {"loss", &loss, "LOSS",
+             "that the mean validation loss after the last step is at most; default: of --certify-loss",
              kCertificate, Allowed{0, 1000}},
             {"format", &format, "NAME", "of the table", kCertificate, {"text", "markdown"}},
             wide_option(wide, kCertificate)};
@@ -24,8 +25,10 @@ struct CertifyOptions {
 };
 
 int certify(CertifyOptions& options) {
+  const Results results = load_measured(options.file);
+  if (!options.loss) options.loss = number_at(results.plan, "certify_loss");
   if (!options.loss) throw InputError("certify: which loss? give --loss");
-  const std::vector<Certificate> all = certificates(load_measured(options.file), *options.loss);
+  const std::vector<Certificate> all = certificates(results, *options.loss);
   if (all.empty()) throw InputError(cat(options.file, " has no run of a rung"));
   std::cout << certificate_text(all, options.format == "markdown", options.wide) << std::flush;
   return exit_code(all);

@@ -16,6 +16,7 @@
 #include "bench/run/placeholders.h"
 #include "bench/run/progress.h"
 #include "bench/run/ranks.h"
+#include "bench/verdict/certificate.h"
 #include "model/data.h"
 
 namespace stepladder {
@@ -332,6 +333,17 @@ std::vector<Option> MeasureOptions::options(std::vector<Option> plan) {
               "add rounds until each median's 95 % interval is within this much of it", kRounds,
               Allowed{0.001, 100}},
              {"max-rounds", &max_rounds, "N", "at most, with --until-ci; default: 30", kRounds, {1, kMost}},
+             {"seeds",
+              &seeds,
+              "N",
+              "train for --steps from each of so many seeds, in place of --rounds, and evaluate what was "
+              "learnt",
+              kLoss,
+              {1, kMost}},
+             {"certify-loss", &certify_loss, "LOSS",
+              "with --seeds: whether their mean validation loss is at most that, as `stepladder certify` "
+              "says it",
+              kLoss, Allowed{0, 1000}},
              {"max-time", &max_time, "DURATION",
               "begin no round that would take the runs beyond this: 90s, 20m, 2h", kRounds},
              {"out", &out, "FILE", "results as JSON Lines", kFiles},
@@ -367,6 +379,10 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
       options.rung.model.value_or(usual.model.value_or(takes_model ? preset.model : plan.ladder.name));
   plan.settings.seq = options.rung.seq.value_or(usual.seq.value_or(preset.seq));
   plan.settings.steps = options.steps.value_or(usual.steps.value_or(preset.steps));
+  if (options.certify_loss && !options.seeds)
+    throw InputError("--certify-loss is of the mean over seeds: give --seeds and --steps");
+  plan.certify_loss = options.certify_loss;
+  plan.seeds = options.seeds.has_value();
   check_used(plan, options.rung);
   check_models(plan, options.rung.model.has_value());
   if (options.until_loss) {
@@ -377,19 +393,28 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
     plan.settings.until_loss = options.until_loss;
     plan.settings.steps = options.max_steps.value_or(20'000);
     if (plan.settings.eval_every == 0) plan.settings.eval_every = 50;
+  } else if (plan.seeds) {
+    if (!options.steps || options.rounds || options.until_ci)
+      throw InputError(
+          "--seeds N says how many runs there are, --steps how long each is, both beforehand: give --steps, "
+          "and "
+          "leave --rounds and --until-ci out");
+    plan.settings.until_loss = 0.0;  // which no loss is
+    plan.settings.shuffle = true;    // or the order of the data ignores the seed
+    if (plan.settings.eval_every == 0) plan.settings.eval_every = static_cast<int>(plan.settings.steps);
   } else if (options.max_steps || options.rung.eval_every > 0) {
     throw InputError(
         cat(options.max_steps ? "--max-steps" : "--eval-every", " belongs to --until-loss: give a loss"));
   }
-  if (options.rung.eval_batches != RungSettings().eval_batches && !options.until_loss &&
+  if (options.rung.eval_batches != RungSettings().eval_batches && !plan.settings.until_loss &&
       options.rung.val_data.empty())
-    throw InputError("--eval-batches are of a validation loss: give --until-loss or --val-data");
+    throw InputError("--eval-batches are of a validation loss: give --until-loss, --seeds or --val-data");
   if (options.order_seed != MeasureOptions().order_seed && options.order != "shuffled")
     throw InputError("--order-seed is of --order shuffled: give that");
   plan.settings.backend = device.backend;
   plan.warmup = options.warmup.value_or(usual.warmup.value_or(preset.warmup));
-  if (options.until_loss) plan.warmup = std::min<int64_t>(plan.warmup, plan.settings.eval_every - 1);
-  plan.stopping = stopping_of(options, usual.rounds.value_or(preset.rounds));
+  if (plan.settings.until_loss) plan.warmup = std::min<int64_t>(plan.warmup, plan.settings.eval_every - 1);
+  plan.stopping = stopping_of(options, options.seeds.value_or(usual.rounds.value_or(preset.rounds)));
   plan.order = options.order;
   plan.order_seed = options.order_seed;
   if (plan.warmup >= plan.settings.steps)
@@ -437,7 +462,7 @@ int measure(const MeasureOptions& options, Plan plan) {
   ResultsFile file(options.out, context, plan.json(), existing, options.part);
   if (const std::string busy = busy_note(context); !busy.empty())
     std::cerr << "stepladder: " << busy << std::endl;
-  if (options.until_loss)
+  if (plan.settings.until_loss)
     for (const Program& program : plan.programs)
       if (!is_told(program, "seed"))
         std::cerr << "stepladder: " << printable(program.variant, kMaxMessage)
@@ -473,7 +498,11 @@ int measure(const MeasureOptions& options, Plan plan) {
     std::cerr << "stepladder: the validation loss of " << number_text(*options.until_loss)
               << " was not reached in " << missed << " of " << runs.size()
               << " runs: raise --max-steps or --until-loss" << std::endl;
-  return exit_code_of(file.results());
+  const int code = exit_code_of(file.results());
+  if (!options.certify_loss || code != kExitOk) return code;
+  const std::vector<Certificate> all = certificates(file.results(), *options.certify_loss);
+  std::cout << "\n" << certificate_text(all, /*markdown=*/false, options.wide) << std::flush;
+  return exit_code(all);
 }
 
 }  // namespace stepladder

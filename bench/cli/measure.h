@@ -26,7 +26,7 @@ inline constexpr const char* kCheckOnly = "check-only";
 struct MeasureOptions {
   static constexpr const char *kPlan = "Plan", *kRounds = "Rounds",
                               *kWorkload = "Workload, by default the preset's", *kFiles = "Results",
-                              *kLoss = "Until a loss";
+                              *kLoss = "Until a loss, or to a certificate";
 
   std::string preset, ladder, python = "python3";
   std::vector<std::string> rungs = {"all"}, batch;
@@ -34,7 +34,8 @@ struct MeasureOptions {
   std::string order = "abba", max_time;
   uint64_t order_seed = 1337;
   std::optional<double> until_ci, until_loss;
-  std::optional<int64_t> max_steps;
+  std::optional<int64_t> max_steps, seeds;
+  std::optional<double> certify_loss;
   RungSettings rung;  // the options that a rung's executable has too
   std::string out = kLatestResults, part;
   bool resume = false, retry_failed = false, overwrite = false, wide = false;

@@ -217,7 +217,7 @@ Json Plan::json() const {
                {"seq", settings.seq.value()},
                {"steps", settings.steps},
                {"warmup", warmup},
-               {"until_loss", settings.until_loss ? Json(*settings.until_loss) : Json()},
+               {"until_loss", settings.until_loss && !seeds ? Json(*settings.until_loss) : Json()},
                {"rounds", stopping.rounds},
                {"order", order},
                {"order_seed", order == "shuffled" ? Json(order_seed) : Json()},
@@ -225,6 +225,8 @@ Json Plan::json() const {
                {"max_rounds", stopping.until_ci ? Json(stopping.max_rounds) : Json()},
                {"max_time_s", stopping.max_time_s ? Json(*stopping.max_time_s) : Json()},
                {"source_hashes", source_hashes}};
+  if (seeds) json["seeds"] = true;
+  if (certify_loss) json["certify_loss"] = *certify_loss;
   if (settings.until_loss) json["eval_every"] = settings.eval_every;
   if (settings.until_loss || !settings.val_data.empty()) json["eval_batches"] = settings.eval_batches;
   RungSettings told = settings;

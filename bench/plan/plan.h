@@ -22,6 +22,8 @@ struct Plan {
   RungSettings settings;
   int64_t warmup = 0;
   Stopping stopping;
+  bool seeds = false;                  // each round trains all of its steps from a seed of its own
+  std::optional<double> certify_loss;  // that the mean validation loss of those is to be at most
   std::string order = "abba";
   uint64_t order_seed = 0;
   std::vector<int64_t> devices;    // asked for, of programs for several; empty: all that are present

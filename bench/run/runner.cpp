@@ -57,7 +57,7 @@ Summary summarize(Run& run, const ChildReport& report, const Workload& workload)
 
   const double tokens = tokens_of(run.config);
   summary.tokens_per_second = tokens / (summary.median_step_ms * 1e-3);
-  if (workload.until_loss)
+  if (workload.until_loss.value_or(0.0) > 0.0)
     summary.to_loss = {.loss = *workload.until_loss,
                        .reached = report.reached(),
                        .steps = std::ssize(run.steps),
