@@ -912,6 +912,40 @@ TEST_F(HarnessCli, SeedsOfFixedStepsAreCertified) {
   EXPECT_EQ(stepladder(plan("--certify-loss 5")).code, kExitUsage);
 }
 
+TEST_F(HarnessCli, HorizonsAreSearchedByHalvesAndCertifiedByFreshSeeds) {
+  FakeRung fake = rung("00_fp32_baseline");
+  fake.step_ms = "1.05";
+  fake.before_start = cat("echo $arguments >>", folder_ / "told.txt");
+  // 9 thousandths less a step, and some by the number of the run: at most 4.8 from 23 steps on.
+  fake.before_end =
+      cat("runs=$(wc -l <", folder_ / "told.txt",
+          R"(); say '{"event":"eval","step":'$i',"val_loss":'4.$((999 - i * 9 + runs % 4))'}')");
+  fake.write(folder_);
+  const std::string horizons =
+      cat("run --backend cpu --model gpt2-tiny --batch 4 --seq 32 --warmup 2 --out h.jsonl --data ",
+          folder_ / "data.bin", " --rungs 00 --seeds 4 --steps 20 --certify-loss 4.8 --horizons ");
+  const Outcome outcome = stepladder(horizons + "40");
+  EXPECT_EQ(outcome.code, kExitOk) << outcome.out << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"certify a loss of 4.8: 23"})) << outcome.out;
+  const auto seeds_of = [&](const std::string& part) {
+    std::vector<int64_t> seeds;
+    for (const stepladder::Run& run : load_results((folder_ / "h.jsonl:") + part).runs)
+      seeds.push_back(run.config["seed"]);
+    return seeds;
+  };
+  EXPECT_EQ(seeds_of("search_23"), (std::vector<int64_t>{1337, 1338, 1339, 1340}));
+  EXPECT_EQ(seeds_of("certify_23"), (std::vector<int64_t>{1341, 1342, 1343, 1344}));
+  const std::string told = read_file(folder_ / "told.txt");
+  EXPECT_LT(std::ranges::count(told, '\n'), 14 * 4) << "of 14 numbers of steps";
+  EXPECT_EQ(stepladder(horizons + "40").code, kExitUsage) << "the parts are there";
+  EXPECT_EQ(stepladder(horizons + "40 --resume").code, kExitOk);
+  EXPECT_EQ(read_file(folder_ / "told.txt").size(), told.size()) << "nothing is measured twice";
+  EXPECT_EQ(stepladder(horizons + "21 --resume").code, kExitInconclusive);
+  for (const char* wrong : {"19 --overwrite", "40 --overwrite --part x"})
+    EXPECT_EQ(stepladder(horizons + wrong).code, kExitUsage) << wrong;
+  EXPECT_EQ(stepladder(plan("--horizons 40")).code, kExitUsage) << "no loss";
+}
+
 TEST_F(HarnessCli, TimeToALossIsTakenOverSeedsAndWhatMissesItIsSaid) {
   FakeRung learns = rung("00_fp32_baseline"), hardly = rung("02_tf32");
   learns.before_step = R"(say '{"event":"eval","step":'$i',"val_loss":'$((9 - i))'}'; [ $i = 4 ] && break)";

@@ -1,3 +1,7 @@
+#include <cmath>
+#include <iostream>
+
+#include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/cli/measure.h"
 #include "bench/plan/ladder_file.h"
@@ -10,6 +14,7 @@ struct RunOptions {
   std::vector<std::string> peers;
   std::string scaling = "weak";
   bool independent_ranks = false;
+  std::optional<int64_t> horizons;
   MeasureOptions measure;
 
   std::vector<Option> options() {
@@ -23,6 +28,14 @@ struct RunOptions {
              kPlan}} +
         measure.device_options() +
         std::vector<Option>{
+            {"horizons",
+             &horizons,
+             "N",
+             "with --certify-loss: the fewest steps, from --steps on by 5 % up to N, that are certified; "
+             "their "
+             "learning rate ends with them",
+             MeasureOptions::kLoss,
+             {1, 1'000'000'000}},
             {"scaling", &scaling, "NAME", "--batch is each device's, or shared by all of them", kPlan,
              Allowed{"weak", "strong"}},
             {"independent-ranks", &independent_ranks, "",
@@ -32,6 +45,55 @@ struct RunOptions {
   }
 };
 
+/// Finds the fewest steps on a grid of 5 % that certify the loss: by halves, then certified by seeds that
+/// have not taken part in the search, as what was found by looking is too good by chance. Each number of
+/// steps is a part of the results file.
+int find_horizon(const MeasureOptions& asked, const Plan& plan, int64_t last) {
+  constexpr double kGrid = 1.05;
+  constexpr const char *kSearch = "search_", *kCertify = "certify_";
+  if (!asked.certify_loss || !asked.steps || plan.programs.size() != 1)
+    throw InputError(
+        "--horizons asks for the fewest steps of one rung: give --certify-loss, --seeds, --steps and "
+        "--rungs of one");
+  if (!asked.part.empty() && !asked.part.starts_with(kSearch) && !asked.part.starts_with(kCertify))
+    throw InputError("--horizons names its parts itself: leave --part out");
+  std::vector<int64_t> grid;
+  for (double steps = static_cast<double>(*asked.steps); std::llround(steps) <= last;
+       steps = std::max(steps + 1.0, steps * kGrid))
+    grid.push_back(std::llround(steps));
+  if (grid.empty()) throw InputError(cat("--horizons ", last, " is less than --steps ", *asked.steps));
+  const auto exit_of = [&](int64_t steps, bool fresh) {
+    MeasureOptions one = asked;
+    one.steps = steps;
+    one.part = cat(fresh ? kCertify : kSearch, steps);
+    if (fresh) one.rung.seed += static_cast<uint64_t>(asked.seeds.value_or(0));
+    std::cout << "\n" << steps << (fresh ? " steps, certified by fresh seeds\n" : " steps\n") << std::flush;
+    return measure(one, plan);
+  };
+  size_t least = 0, most = grid.size();
+  while (least < most) {
+    const size_t middle = least + (most - least) / 2;
+    const int code = exit_of(grid[middle], /*fresh=*/false);
+    if (code != kExitOk && code != kExitInconclusive) return code;
+    (code == kExitOk ? most : least) = code == kExitOk ? middle : middle + 1;
+  }
+  for (size_t i = least; i < grid.size(); ++i) {
+    if (const int code = exit_of(grid[i], /*fresh=*/true); code == kExitOk)
+      std::cout << "\nThe fewest steps on a grid of 5 % that certify a loss of "
+                << number_text(*asked.certify_loss) << ": " << grid[i] << ", as parts of "
+                << printable(asked.out, kMaxMessage) << " show.\n"
+                << std::flush;
+    else if (code == kExitInconclusive)
+      continue;
+    else
+      return code;
+    return kExitOk;
+  }
+  std::cerr << "stepladder: up to " << grid.back() << " steps certify no loss of "
+            << number_text(*asked.certify_loss) << ": raise --horizons or the loss\n";
+  return kExitInconclusive;
+}
+
 int run(RunOptions& options) {
   Plan plan;
   plan.scaling = options.scaling;
@@ -39,7 +101,7 @@ int run(RunOptions& options) {
   const MeasureOptions& asked = options.measure;
   plan.ladder = ladder_at(asked.ladder.empty() ? ladder_file(asked.preset) : asked.ladder);
   plan.programs = programs(plan.ladder, asked.rungs, options.peers, asked.python);
-  return measure(asked, std::move(plan));
+  return options.horizons ? find_horizon(asked, plan, *options.horizons) : measure(asked, std::move(plan));
 }
 
 }  // namespace
