@@ -189,25 +189,23 @@ Llmc read_llmc(const std::string& path, std::span<const std::byte> file) {
   return llmc;
 }
 
-void load_llmc(const std::string& path, const Llmc& llmc, Ops& ops, const Params& p) {
+void load_llmc(const std::string& path, const Llmc& llmc, Ops& ops, const ParameterGroup& params) {
   std::span<const std::byte> rest = llmc.data;
   std::vector<float> values;
-  const auto take = [&](const char* name, Tensor to, int64_t stored) {
+  const auto take = [&](const std::string& name, Tensor to, int64_t stored) {
     convert(values, llmc.dtype, rest.first(static_cast<size_t>(to.numel()) * llmc.element));
     check_finite(path, name, values);
     ops(Upload{to, values.data()});
     rest = rest.subspan(static_cast<size_t>(stored) * llmc.element);
   };
-  take("wte", p.wte, llmc.padded_V * llmc.config.C);
-  take("wpe", p.wpe, p.wpe.numel());
-  for (const auto& [name, stack] :
-       {std::pair("ln1w", p.ln1w), std::pair("ln1b", p.ln1b), std::pair("qkvw", p.qkvw),
-        std::pair("qkvb", p.qkvb), std::pair("attprojw", p.attprojw), std::pair("attprojb", p.attprojb),
-        std::pair("ln2w", p.ln2w), std::pair("ln2b", p.ln2b), std::pair("fcw", p.fcw),
-        std::pair("fcb", p.fcb), std::pair("fcprojw", p.fcprojw), std::pair("fcprojb", p.fcprojb)})
-    for (int64_t l = 0; l < llmc.config.L; ++l) take(name, stack[l], stack[l].numel());
-  take("lnfw", p.lnfw, p.lnfw.numel());
-  take("lnfb", p.lnfb, p.lnfb.numel());
+  // In the order of the file, each layer by itself, so that little is converted at a time.
+  for (const Parameter& p : params.list()) {
+    if (!p.stacked()) {
+      const Tensor to = p.rows > 0 ? p.tensor.first({p.rows, p.tensor.cols()}) : p.tensor;
+      take(p.name, to, p.rows > 0 ? llmc.padded_V * llmc.config.C : to.numel());
+    }
+    for (int64_t l = 0; p.stacked() && l < llmc.config.L; ++l) take(p.name, p.tensor[l], p.tensor[l].numel());
+  }
 }
 
 // ---- safetensors -----------------------------------------------------------------------------------------
@@ -356,7 +354,7 @@ Config config_of(const WeightsFile& file, std::optional<int64_t> otherwise) {
   return config;
 }
 
-void load_safetensors(const WeightsFile& file, Ops& ops, const Params& params) {
+void load_safetensors(const WeightsFile& file, Ops& ops, const ParameterGroup& params) {
   std::vector<float> values, transposed;
   const std::vector<NamedTensor> all = params.each();
   for (const NamedTensor& t : all) {
@@ -399,7 +397,7 @@ void write_tensors(const std::string& path, Ops& ops, const std::vector<NamedTen
   file.commit();
 }
 
-std::vector<NamedTensor> weights_of(const Params& params) {
+std::vector<NamedTensor> weights_of(const ParameterGroup& params) {
   std::vector<NamedTensor> outputs = params.each();
   for (NamedTensor& t : outputs) t.name.insert(0, kPrefix);
   return outputs;
@@ -446,7 +444,7 @@ WeightsFile open_weights(const std::string& path, const MappedFile& file) {
 
 }  // namespace
 
-void load_weights(const std::string& path, Ops& ops, const Params& params, const Config& config) {
+void load_weights(const std::string& path, Ops& ops, const ParameterGroup& params, const Config& config) {
   const MappedFile file(path);
   if (is_llmc(file.bytes())) {
     const Llmc llmc = read_llmc(path, file.bytes());
@@ -477,7 +475,7 @@ void check_config_beside(const std::string& path, const Config& config) {
              value.dump());
 }
 
-void save_weights(const std::string& path, Ops& ops, const Params& params, const Config& config) {
+void save_weights(const std::string& path, Ops& ops, const ParameterGroup& params, const Config& config) {
   check_config_beside(path, config);
   write_tensors(path, ops, weights_of(params), {}, config);
   const auto beside = config_beside(path);

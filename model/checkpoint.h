@@ -22,7 +22,7 @@ struct TrainState {
 /// gpt2_124M.bin (20240326; version 3 fp32, 5 bf16). Throws InputError naming the file and the tensor:
 /// damaged, missing, unknown, not finite, or of another shape than `config`; and what the file is if it holds
 /// no weights.
-void load_weights(const std::string& path, Ops& ops, const Params& params, const Config& config);
+void load_weights(const std::string& path, Ops& ops, const ParameterGroup& params, const Config& config);
 
 /// Throws InputError where a config.json that lies beside `path` is of another model: from_pretrained() would
 /// read it with the weights.
@@ -30,7 +30,7 @@ void check_config_beside(const std::string& path, const Config& config);
 
 /// Writes weights as Hugging Face's GPT2LMHeadModel would (F32, "transformer." names), atomically, and the
 /// config.json that from_pretrained() wants where the folder has none. Throws as check_config_beside() does.
-void save_weights(const std::string& path, Ops& ops, const Params& params, const Config& config);
+void save_weights(const std::string& path, Ops& ops, const ParameterGroup& params, const Config& config);
 
 /// Config of a checkpoint: llm.c's header, what save_weights noted, else the tensors' shapes with a
 /// config.json beside the file for the heads; without one, heads of 64 channels as in every published GPT-2.

@@ -1,4 +1,4 @@
-// GPT-2: named parameters, their initialisation, and the interface that every rung implements.
+// GPT-2's parameters, and the interface that every rung implements.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,14 @@
 #include "model/config.h"
 #include "model/data.h"
 #include "model/ops.h"
+#include "model/parameters.h"
 #include "model/tensor.h"
 
 namespace stepladder {
 
-/// One parameter as an optimizer or a checkpoint sees it: one layer's tensor, not the stack of layers.
-struct NamedTensor {
-  std::string name;     // Hugging Face's: "h.0.attn.c_attn.weight"
-  Tensor tensor;        // ours: linear weights are (out,in)
-  bool decay = false;   // weight decay applies: matrices yes, biases and LayerNorm no
-  bool conv1d = false;  // stored (in,out) in Hugging Face checkpoints
-};
-
 /// The parameters of GPT-2, or anything shaped like them (gradients, AdamW moments). Layers are stacked:
 /// qkvw[l].
-struct Params {
+struct Params : ParameterGroup {
   Tensor wte, wpe;                        // (V,C), (max_T,C); wte is also the output head
   Tensor ln1w, ln1b;                      // (L,C)
   Tensor qkvw, qkvb, attprojw, attprojb;  // (L,3C,C), (L,3C), (L,C,C), (L,C)
@@ -35,21 +28,11 @@ struct Params {
   Tensor lnfw, lnfb;                      // (C)
 
   Params() = default;
-  /// Allocates all of them as "group/wte", ... wte gets `rows` rows, of which the first V are GPT-2's; 0: V.
+  /// Declares all of them as "group/wte", ... in Hugging Face's order: wte gets `rows` rows, of which the
+  /// first V are GPT-2's; 0: V. They begin as GPT-2's do: N(0, 0.02), residual projections
+  /// N(0, 0.02/sqrt(2L)), biases 0, LayerNorm 1.
   Params(Arena& arena, const std::string& group, const Config& config, DType dtype = DType::f32,
          int64_t rows = 0);
-
-  /// Every tensor of every layer, in Hugging Face's order: 4 + 12 L of them, wte without padding.
-  std::vector<NamedTensor> each() const;
-  /// The 16 tensors above as they are, layers stacked, wte with its padding.
-  std::vector<Tensor> all() const;
-  /// Those of them that no GEMM multiplies by: positions, LayerNorms and biases.
-  std::vector<Tensor> outside_gemms() const;
-  /// The 12 tensors of layers [begin, end).
-  std::vector<Tensor> layers(int64_t begin, int64_t end) const;
-
- private:
-  int64_t V_ = 0;
 };
 
 /// AdamW, clipping and accumulation. Defaults are build-nanogpt's.
@@ -63,20 +46,13 @@ struct Hyper {
   AdamW adamw() const { return {beta1, beta2, eps, weight_decay}; }
 };
 
-/// What AdamWStep takes: tensor i of each group together, `param_copy` where the group is not empty.
-std::vector<AdamWTensor> adamw_tensors(const Params& params, const Params& grads, const Params& m,
-                                       const Params& v, const Params& param_copy = {});
-
-/// Fills `params` with GPT-2's initialisation: N(0, 0.02), residual projections N(0, 0.02/sqrt(2L)), biases
-/// 0, LayerNorm 1. A function of (config, seed) alone: the same bits on every backend and thread count.
-void init_params(Ops& ops, const Params& params, const Config& config, uint64_t seed);
-
-/// A trainer's own tensors, as checkpoints, evaluation and tests reach them.
+/// A trainer's own tensors, as checkpoints, evaluation and tests reach them. Groups are the trainer's: they
+/// live as long as it does.
 struct TrainerTensors {
   /// The state that makes a run resumable, f32.
-  Params params = {}, adam_m = {}, adam_v = {};
+  const ParameterGroup &params, &adam_m, &adam_v;
   /// What forward and backward read, `params` themselves or a 16-bit copy, and the gradients.
-  Params weights = {}, grads = {};
+  const ParameterGroup &weights = kNoParameters, &grads = kNoParameters;
   Tensor logits = {};  // (B,T,Vp), Vp >= V: what is beyond V is padding
   Tensor loss = {};    // (1) sum over micro-batches of the mean loss
   Tensor norm = {};    // (1) global gradient norm, before clipping

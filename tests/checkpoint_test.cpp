@@ -56,7 +56,8 @@ struct Model {
   Params params;
 };
 
-void expect_equal(const Params& a, const Params& b, const std::function<float(float)>& of = std::identity()) {
+void expect_equal(const ParameterGroup& a, const ParameterGroup& b,
+                  const std::function<float(float)>& of = std::identity()) {
   const auto as = a.each(), bs = b.each();
   ASSERT_EQ(as.size(), bs.size());
   for (size_t i = 0; i < as.size(); ++i) {
@@ -663,14 +664,14 @@ struct Resumable {
   }
   void randomize() {
     uint64_t seed = 1;
-    for (const Params& group :
-         {trainer->tensors().params, trainer->tensors().adam_m, trainer->tensors().adam_v})
-      for (const NamedTensor& t : group.each()) {
+    const TrainerTensors own = trainer->tensors();
+    for (const ParameterGroup* group : {&own.params, &own.adam_m, &own.adam_v})
+      for (const NamedTensor& t : group->each()) {
         ++seed;
         uint64_t i = 0;
         for (float& x : Model::values(t.tensor)) {  // any bits, subnormals too, and in the moments NaN
           x = std::bit_cast<float>(static_cast<uint32_t>(random_bits(seed, i++)));
-          if (!std::isfinite(x) && group.wte.data == trainer->tensors().params.wte.data) x = -0.0F;
+          if (!std::isfinite(x) && group == &own.params) x = -0.0F;
         }
       }
   }

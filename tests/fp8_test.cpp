@@ -547,7 +547,8 @@ TEST(Fp8Rung, ShowsNanOfAWeightInTheLoss) {
   Training run("fp8");
   run.losses(2);
   const float nan = kNan;
-  for (const Tensor& w : {run.trainer->tensors().params.fcw, run.trainer->tensors().weights.fcw})
+  for (const Tensor& w : {run.trainer->tensors().params.find("h.*.mlp.c_fc.weight"),
+                          run.trainer->tensors().weights.find("h.*.mlp.c_fc.weight")})
     (*run.ops)(Upload{w[0][3].first({1}), &nan});
   run.losses(1);  // whose weights were quantised before
   EXPECT_TRUE(std::isnan(run.losses(1)[0]));
@@ -560,7 +561,7 @@ TEST(Fp8Rung, EvaluatingLeavesTrainingAlone) {
   for (int step = 0; step < 5; ++step) {
     losses.push_back(watched.losses(1)[0]);
     // On inputs of GEMMs that are far larger than those of training.
-    const Tensor norm = watched.trainer->tensors().weights.ln1w;
+    const Tensor norm = watched.trainer->tensors().weights.find("h.*.ln_1.weight");
     (*watched.ops)(Affine{norm, norm, 1024.0F, 0.0F});
     watched.trainer->evaluate(other, 2);
     (*watched.ops)(Affine{norm, norm, 1.0F / 1024.0F, 0.0F});

@@ -114,11 +114,11 @@ TEST(Ladder, LossScaleThatOverflowsSkipsStepsAndRecovers) {
     if (rung.math != MathMode::half) continue;
     Training run(rung.name, DType::f16);
     (*run.ops)(WriteValues{run.trainer->tensors().loss_scaler, {0x1p24F, 0.0F, 0.0F, 0.0F}});
-    const auto before = run.values(run.trainer->tensors().params.fcw);
+    const auto before = run.values(run.trainer->tensors().params.find("h.*.mlp.c_fc.weight"));
     const auto first = run.losses(1);
     EXPECT_EQ(run.trainer->skipped_steps(), 1) << rung.name;
     run.trainer->gather_state();
-    EXPECT_EQ(run.values(run.trainer->tensors().params.fcw), before)
+    EXPECT_EQ(run.values(run.trainer->tensors().params.find("h.*.mlp.c_fc.weight")), before)
         << rung.name << ": a skipped step changed weights";
     const auto losses = run.losses(49);
     EXPECT_LT(losses.back(), first.front() - 0.3F) << rung.name;
@@ -138,8 +138,8 @@ TEST(Ladder, PaddingTheVocabularyChangesNothing) {
   for (size_t i = 0; i < names.size(); ++i)
     EXPECT_EQ(plain.values(names[i].tensor), padded.values(padded_names[i].tensor)) << names[i].name;
   const int64_t V = plain.config.V, C = plain.config.C;
-  ASSERT_GT(padded.trainer->tensors().params.wte.shape[0], V);
-  const auto wte = padded.values(padded.trainer->tensors().params.wte);
+  ASSERT_GT(padded.trainer->tensors().params.find("wte.weight").shape[0], V);
+  const auto wte = padded.values(padded.trainer->tensors().params.find("wte.weight"));
   EXPECT_TRUE(std::all_of(wte.begin() + V * C, wte.end(), [](float w) { return w == 0.0F; }));
 }
 
@@ -189,7 +189,7 @@ TEST(Ladder, ManyMicroBatchesAddUpToTheGradientOfTheBaseline) {
 TEST(Ladder, GradientsOfOneMicroBatchHaveTheTypeOfActivations) {
   for (const Rung& rung : trainers()) {
     const Training run(rung.name, DType::bf16);
-    EXPECT_EQ(run.trainer->tensors().grads.wte.dtype, run.trainer->tensors().logits.dtype) << rung.name;
+    EXPECT_EQ(run.trainer->tensors().grads.dtype(), run.trainer->tensors().logits.dtype) << rung.name;
   }
 }
 

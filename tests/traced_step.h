@@ -54,7 +54,7 @@ inline TracedStep traced_step(const std::string& rung, const std::unique_ptr<Ops
   Arena arena(ops, plan.bytes());
   const auto trainer = build->make(ops, arena, config, hyper);
   trainer->reset();
-  init_params(ops, trainer->tensors().params, config, 1337);
+  init_params(ops, trainer->tensors().params, 1337);
   trainer->prepare();
   for (int step = 0; step < 2; ++step) trainer->step(data, step, 1e-3F);
   ops.synchronize();
@@ -69,7 +69,7 @@ inline TracedStep traced_step(const std::string& rung, const std::unique_ptr<Ops
   const std::chrono::duration<double, std::milli> host = std::chrono::steady_clock::now() - start;
   traced.step = tracing.end_step();
   traced.calls = tracing.calls();
-  traced.vocabulary = trainer->tensors().weights.wte.shape[0];
+  traced.vocabulary = trainer->tensors().weights.find("wte.weight").shape[0];
   Ceilings ceilings;
   ceilings.bytes_per_s = 1e12;
   Profile profile(ceilings);

@@ -29,10 +29,10 @@ std::map<std::string, int64_t> by_group(const Arena& arena) {
 
 /// What is cast to what.
 std::string precision(const RunSession& session) {
-  const DType half = session.trainer->tensors().weights.wte.dtype;
+  const DType half = session.trainer->tensors().weights.dtype();
   if (half == DType::f32) return session.rung.math == MathMode::tf32 ? "f32, GEMM inputs TF32" : "f32";
   const bool fp8 = session.rung.math == MathMode::fp8;
-  const bool sums = session.trainer->tensors().grads.wte.dtype == DType::f32;  // of several micro-batches
+  const bool sums = session.trainer->tensors().grads.dtype() == DType::f32;  // of several micro-batches
   return cat(name_of(half), " weights, activations",
              fp8 ? " and gradients, GEMM inputs FP8" : ", gradients and GEMM inputs",
              "; f32 master weights, ", sums ? "sums of gradients, " : "",

@@ -156,7 +156,7 @@ std::optional<TrainState> RunSession::build_trainer() {
   else if (!settings.init.empty())
     load_weights(settings.init, *ops, trainer->tensors().params, config);
   else
-    init_params(*ops, trainer->tensors().params, config, settings.seed);
+    init_params(*ops, trainer->tensors().params, settings.seed);
   trainer->prepare();
   // --dtype fp32 means all of it.
   if (rung.in_16_bits() && config.half == DType::f32) ops->set_matmul_precision(Precision::fp32);

@@ -1,0 +1,133 @@
+#include "model/parameters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+#include "model/cpu/parallel.h"
+#include "model/error.h"
+#include "model/number.h"
+#include "model/random.h"
+
+namespace stepladder {
+namespace {
+
+/// Two independent N(0,1) from one counter (Box and Muller 1958).
+std::pair<float, float> normal_pair(uint64_t seed, uint64_t counter) {
+  const uint64_t bits = random_bits(seed, counter);
+  const float u1 = static_cast<float>((bits >> 40) + 1) * 0x1.0p-24F;  // (0,1]
+  const float u2 = static_cast<float>((bits >> 8) & 0xFFFFFF) * 0x1.0p-24F;
+  const float radius = std::sqrt(-2.0F * std::log(u1));
+  const float angle = 2.0F * std::numbers::pi_v<float> * u2;
+  return {radius * std::cos(angle), radius * std::sin(angle)};
+}
+
+/// host = N(0, std^2), element i a function of (seed, i), so that threads may share the work.
+void fill_normal(std::vector<float>& host, float std, uint64_t seed) {
+  constexpr size_t kPiece = 1 << 16;
+  const size_t pairs = (host.size() + 1) / 2;
+  parallel_for(std::min(16, max_threads()), static_cast<int64_t>((pairs + kPiece - 1) / kPiece),
+               [&](int64_t piece) {
+                 const size_t first = static_cast<size_t>(piece) * kPiece;
+                 for (size_t i = first; i < std::min(pairs, first + kPiece); ++i) {
+                   const auto [a, b] = normal_pair(seed, i);
+                   host[2 * i] = std * a;
+                   if (2 * i + 1 < host.size()) host[2 * i + 1] = std * b;
+                 }
+               });
+}
+
+/// Which stream of random numbers a parameter begins with: of GPT-2's matrices their place in Hugging Face's
+/// order, twelve tensors a layer; of others a hash of the name (FNV-1a), which is far beyond these.
+uint64_t stream_of(const std::string& name) {
+  constexpr std::pair<std::string_view, uint64_t> kOfLayer[] = {{"attn.c_attn.weight", 2},
+                                                                {"attn.c_proj.weight", 4},
+                                                                {"mlp.c_fc.weight", 8},
+                                                                {"mlp.c_proj.weight", 10}};
+  if (name == "wte.weight") return 0;
+  if (name == "wpe.weight") return 1;
+  for (const auto& [part, place] : kOfLayer)
+    if (const size_t dot = name.find('.', 2);
+        name.starts_with("h.") && dot != std::string::npos && std::string_view(name).substr(dot + 1) == part)
+      if (const auto layer = number_from<uint64_t>(name.substr(2, dot - 2))) return 12 * *layer + 2 + place;
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  return hash | uint64_t{1} << 63;
+}
+
+}  // namespace
+
+Tensor ParameterGroup::declare(const char* name, Shape shape, Parameter parameter) {
+  parameter.tensor = arena_->alloc(group_ + "/" + name, dtype_, shape);
+  return list_.emplace_back(std::move(parameter)).tensor;
+}
+
+std::vector<Tensor> ParameterGroup::all() const {
+  std::vector<Tensor> all;
+  for (const Parameter& p : list_) all.push_back(p.tensor);
+  return all;
+}
+
+std::vector<Tensor> ParameterGroup::outside_gemms() const {
+  std::vector<Tensor> others;
+  for (const Parameter& p : list_)
+    if (!p.gemm) others.push_back(p.tensor);
+  return others;
+}
+
+std::vector<Tensor> ParameterGroup::layers(int64_t begin, int64_t end) const {
+  std::vector<Tensor> slices;
+  for (const Parameter& p : list_)
+    if (p.stacked()) slices.push_back(p.tensor.slices(begin, end));
+  return slices;
+}
+
+std::vector<NamedTensor> ParameterGroup::each() const {
+  std::vector<NamedTensor> all;
+  const auto add = [&all](std::string name, const Parameter& p, const Tensor& tensor) {
+    all.push_back({std::move(name), tensor, p.decay, p.conv1d, p.init});
+  };
+  for (auto p = list_.begin(); p != list_.end();) {
+    if (!p->stacked()) {
+      add(p->name, *p, p->rows > 0 ? p->tensor.first({p->rows, p->tensor.cols()}) : p->tensor);
+      ++p;
+      continue;
+    }
+    const auto end = std::find_if_not(p, list_.end(), [](const Parameter& other) { return other.stacked(); });
+    for (int64_t l = 0; l < p->tensor.shape[0]; ++l)
+      for (auto of_layer = p; of_layer != end; ++of_layer)
+        add(std::string(of_layer->name).replace(of_layer->name.find('*'), 1, std::to_string(l)), *of_layer,
+            of_layer->tensor[l]);
+    p = end;
+  }
+  return all;
+}
+
+const Tensor& ParameterGroup::find(std::string_view name) const {
+  const auto found = std::ranges::find(list_, name, &Parameter::name);
+  check(found != list_.end(), "no parameter ", name);
+  return found->tensor;
+}
+
+void init_params(Ops& ops, const ParameterGroup& params, uint64_t seed) {
+  std::vector<float> host;
+  for (const NamedTensor& p : params.each()) {
+    host.assign(static_cast<size_t>(p.tensor.numel()), p.init.value);
+    if (p.init.deviation > 0.0F) fill_normal(host, p.init.deviation, random_bits(seed, stream_of(p.name)));
+    ops(Upload{p.tensor, host.data()});
+  }
+}
+
+std::vector<AdamWTensor> adamw_tensors(const ParameterGroup& params, const ParameterGroup& grads,
+                                       const ParameterGroup& m, const ParameterGroup& v,
+                                       const ParameterGroup& param_copy) {
+  std::vector<AdamWTensor> tensors;
+  for (size_t i = 0; i < params.list().size(); ++i)
+    tensors.push_back({params.list()[i].tensor, grads.list()[i].tensor, m.list()[i].tensor,
+                       v.list()[i].tensor, param_copy.list().empty() ? Tensor{} : param_copy.list()[i].tensor,
+                       params.list()[i].decay});
+  return tensors;
+}
+
+}  // namespace stepladder

@@ -1,0 +1,108 @@
+// What a trainer declares: names and order, initialisation by name, and what follows for an optimizer.
+#include "model/parameters.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+
+#include "model/gpt2.h"
+
+namespace stepladder {
+namespace {
+
+constexpr int64_t kLayers = 2, kVocabulary = 5, kPadded = 8, kChannels = 4;
+
+/// GPT-2's first matrices without positions, with gains of queries and a head of its own.
+struct Others : ParameterGroup {
+  Others(Arena& arena, const std::string& group, DType dtype = DType::f32)
+      : ParameterGroup(arena, group, dtype) {}
+  Tensor wte = declare(
+      "wte", {kPadded, kChannels},
+      {.name = "wte.weight", .init = Init::normal(0.02F), .decay = true, .gemm = true, .rows = kVocabulary});
+  Tensor query_gain =
+      declare("query_gain", {kLayers, kChannels}, {.name = "h.*.attn.query_gain", .init = Init::ones()});
+  Tensor qkvw = declare("qkvw", {kLayers, 3 * kChannels, kChannels},
+                        {.name = "h.*.attn.c_attn.weight",
+                         .init = Init::normal(0.02F),
+                         .decay = true,
+                         .gemm = true,
+                         .conv1d = true});
+  Tensor head = declare("head", {kVocabulary, kChannels},
+                        {.name = "lm_head.weight", .init = Init::normal(0.1F), .decay = true, .gemm = true});
+};
+
+template <class Group>
+class Allocated {
+ public:
+  template <class... Args>
+  explicit Allocated(const Args&... args) {
+    Arena plan;
+    Group(plan, "params", args...);
+    arena_ = std::make_unique<Arena>(*ops, plan.bytes());
+    group = std::make_unique<Group>(*arena_, "params", args...);
+    for (const Tensor& t : group->all()) (*ops)(Zero{t});
+    init_params(*ops, *group, 1337);
+  }
+  std::vector<float> values(const std::string& name) const {
+    for (const NamedTensor& t : group->each())
+      if (t.name == name)
+        return {t.tensor.template ptr<float>(), t.tensor.template ptr<float>() + t.tensor.numel()};
+    return {};
+  }
+
+  const std::unique_ptr<Ops> ops = make_cpu_ops();
+  std::unique_ptr<Group> group;
+
+ private:
+  std::unique_ptr<Arena> arena_;
+};
+
+TEST(Parameters, ComeByLayerUnderTheirNamesWithoutPadding) {
+  const Allocated<Others> others;
+  std::vector<std::string> names;
+  for (const NamedTensor& t : others.group->each()) names.push_back(t.name);
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"wte.weight", "h.0.attn.query_gain", "h.0.attn.c_attn.weight",
+                                      "h.1.attn.query_gain", "h.1.attn.c_attn.weight", "lm_head.weight"}));
+  EXPECT_EQ(others.group->each()[0].tensor.shape, (Shape{kVocabulary, kChannels}));
+  EXPECT_EQ(others.group->find("wte.weight").shape, (Shape{kPadded, kChannels}));
+  EXPECT_THROW(others.group->find("wpe.weight"), std::invalid_argument);
+}
+
+TEST(Parameters, BeginAsTheyAreDeclaredWhateverOthersThereAre) {
+  Config config = Config::named("gpt2-tiny");
+  config.L = kLayers, config.C = kChannels, config.NH = 1, config.V = kVocabulary;
+  const Allocated<Params> gpt2(config);
+  const Allocated<Others> others;
+  for (const char* name : {"wte.weight", "h.0.attn.c_attn.weight", "h.1.attn.c_attn.weight"})
+    EXPECT_EQ(gpt2.values(name), others.values(name)) << name;
+  EXPECT_NE(others.values("h.0.attn.c_attn.weight"), others.values("h.1.attn.c_attn.weight"));
+  EXPECT_EQ(others.values("h.1.attn.query_gain"), std::vector<float>(kChannels, 1.0F));
+  const std::vector<float> head = others.values("lm_head.weight"), wte = others.values("wte.weight");
+  EXPECT_FALSE(std::ranges::equal(head, wte, {}, [](float x) { return x / 5; })) << "a stream of its own";
+  EXPECT_GT(*std::ranges::max_element(head), 0.05F);
+  const float* padding = others.group->wte.ptr<float>() + kVocabulary * kChannels;
+  EXPECT_TRUE(
+      std::all_of(padding, padding + (kPadded - kVocabulary) * kChannels, [](float x) { return x == 0.0F; }));
+}
+
+TEST(Parameters, TellAnOptimizerWhatDecaysAndGemmsWhatTheyWrite) {
+  const Allocated<Others> others;
+  const auto adamw = adamw_tensors(*others.group, *others.group, *others.group, *others.group);
+  ASSERT_EQ(adamw.size(), 4U);
+  for (size_t i = 0; i < adamw.size(); ++i) {
+    EXPECT_EQ(adamw[i].decay, i != 1);
+    EXPECT_FALSE(adamw[i].param_copy.data);
+  }
+  const std::vector<Tensor> outside = others.group->outside_gemms();
+  ASSERT_EQ(outside.size(), 1U);
+  EXPECT_EQ(outside[0].data, others.group->query_gain.data);
+  const std::vector<Tensor> second = others.group->layers(1, 2);
+  ASSERT_EQ(second.size(), 2U);
+  EXPECT_EQ(second[1].data, others.group->qkvw[1].data);
+}
+
+}  // namespace
+}  // namespace stepladder
