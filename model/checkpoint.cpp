@@ -411,9 +411,9 @@ constexpr const char* kFp8History = "stepladder.fp8_history";
 std::vector<NamedTensor> optimizer_state_of(const Trainer& trainer) {
   const TrainerTensors own = trainer.tensors();
   std::vector<NamedTensor> outputs;
-  for (const auto& [kind, moments] : {std::pair("m", &own.adam_m), std::pair("v", &own.adam_v)}) {
-    for (NamedTensor t : moments->each()) {
-      t.name = cat("stepladder.", kind, ".", t.name);
+  for (const OptimizerState& state : own.states) {
+    for (NamedTensor t : state.group.each()) {
+      t.name = cat("stepladder.", state.name, ".", t.name);
       t.conv1d = false;
       outputs.push_back(std::move(t));
     }

@@ -44,8 +44,9 @@ Trainer::Trainer(Ops& ops, Arena& arena, const Config& config, const Hyper& hype
 
 void Trainer::reset() {
   const TrainerTensors own = tensors();
-  for (const ParameterGroup* group : {&own.params, &own.adam_m, &own.adam_v})
-    for (const Tensor& t : group->all()) ops(Zero{t});
+  for (const Tensor& t : own.params.all()) ops(Zero{t});
+  for (const OptimizerState& state : own.states)
+    for (const Tensor& t : state.group.all()) ops(Zero{t});
   if (own.loss_scaler.data) ops(WriteValues{own.loss_scaler, {hyper.loss_scale, 0.0F, 0.0F, 0.0F}});
   if (own.fp8_history.data) ops(Zero{own.fp8_history});
 }

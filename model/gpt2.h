@@ -46,11 +46,23 @@ struct Hyper {
   AdamW adamw() const { return {beta1, beta2, eps, weight_decay}; }
 };
 
+/// What an optimizer keeps of each parameter, under its name in a checkpoint.
+struct OptimizerState {
+  const char* name;
+  const ParameterGroup& group;
+};
+/// AdamW's.
+inline std::vector<OptimizerState> moments(const ParameterGroup& m, const ParameterGroup& v) {
+  return {{"m", m}, {"v", v}};
+}
+
 /// A trainer's own tensors, as checkpoints, evaluation and tests reach them. Groups are the trainer's: they
 /// live as long as it does.
 struct TrainerTensors {
-  /// The state that makes a run resumable, f32.
-  const ParameterGroup &params, &adam_m, &adam_v;
+  /// The state that makes a run resumable, f32: parameters, and what the optimizer keeps beside them, such as
+  /// AdamW's moments m and v.
+  const ParameterGroup& params;
+  std::vector<OptimizerState> states = {};
   /// What forward and backward read, `params` themselves or a 16-bit copy, and the gradients.
   const ParameterGroup &weights = kNoParameters, &grads = kNoParameters;
   Tensor logits = {};  // (B,T,Vp), Vp >= V: what is beyond V is padding

@@ -647,7 +647,7 @@ struct Resting final : Trainer {
   Params params{arena, "params", config}, adam_m{arena, "adam_m", config}, adam_v{arena, "adam_v", config};
 
   TrainerTensors tensors() const override {
-    return {.params = params, .adam_m = adam_m, .adam_v = adam_v, .loss_scaler = loss_scaler};
+    return {.params = params, .states = moments(adam_m, adam_v), .loss_scaler = loss_scaler};
   }
   void step(Loader&, int64_t, float) override {}
   void forward(const Batch&) override {}
@@ -665,7 +665,7 @@ struct Resumable {
   void randomize() {
     uint64_t seed = 1;
     const TrainerTensors own = trainer->tensors();
-    for (const ParameterGroup* group : {&own.params, &own.adam_m, &own.adam_v})
+    for (const ParameterGroup* group : {&own.params, &own.states[0].group, &own.states[1].group})
       for (const NamedTensor& t : group->each()) {
         ++seed;
         uint64_t i = 0;
@@ -758,8 +758,8 @@ TEST(Resume, IsBitwise) {
   EXPECT_EQ(state.batch, 34);
   EXPECT_EQ(state.seed, UINT64_MAX);
   expect_equal(loaded.trainer->tensors().params, saved.trainer->tensors().params);
-  expect_equal(loaded.trainer->tensors().adam_m, saved.trainer->tensors().adam_m);
-  expect_equal(loaded.trainer->tensors().adam_v, saved.trainer->tensors().adam_v);
+  for (const size_t i : {0U, 1U})
+    expect_equal(loaded.trainer->tensors().states[i].group, saved.trainer->tensors().states[i].group);
   EXPECT_EQ(folder.count(), 1U);
 }
 

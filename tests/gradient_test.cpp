@@ -209,7 +209,7 @@ std::vector<Sampled> sampled_gradients(const Case& test, uint64_t draw) {
       << trainer->train_loss() << ", expected " << expected_loss;
 
   trainer->gather_state();
-  const auto gradients = trainer->tensors().adam_m.each();
+  const auto gradients = trainer->tensors().states[0].group.each();
   std::vector<Sampled> all;
   double squares = 0.0;
   for (size_t i = 0; i < gradients.size(); ++i) {

@@ -90,7 +90,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor denominator = arena.alloc("scratch/denominator", f32, {std::max({Vp, config.max_T, 4 * C}) * C});
 
   TrainerTensors tensors() const override {
-    return {params, adam_m, adam_v, weights, grads, logits, loss, norm};
+    return {params, moments(adam_m, adam_v), weights, grads, logits, loss, norm};
   }
 
   void prepare() override {

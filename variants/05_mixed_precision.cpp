@@ -89,7 +89,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor schedule = arena.alloc("scratch/schedule", f32, {2});  // learning rate, number of the step from 1
 
   TrainerTensors tensors() const override {
-    return {params, adam_m, adam_v, weights, grads, logits, loss, norm, loss_scaler};
+    return {params, moments(adam_m, adam_v), weights, grads, logits, loss, norm, loss_scaler};
   }
 
   void prepare() override {

@@ -60,8 +60,8 @@ struct Gpt2Trainer final : Trainer {
   // Tensors that are whole only to load and save, and where this rank's parts of them are.
   std::vector<std::pair<std::vector<Tensor>, Tensor AdamWTensor::*>> spread() const {
     return {{pieces(whole.params), &AdamWTensor::w},
-            {pieces(whole.adam_m), &AdamWTensor::m},
-            {pieces(whole.adam_v), &AdamWTensor::v}};
+            {pieces(whole.m), &AdamWTensor::m},
+            {pieces(whole.v), &AdamWTensor::v}};
   }
 
   // Parameters that the passes read, gradients; the output head is wte too.
@@ -88,7 +88,7 @@ struct Gpt2Trainer final : Trainer {
 
   // All ranks' parameters and moments, to load and save: where the activations are while it trains.
   struct Whole {
-    Params params, adam_m, adam_v;
+    Params params, m, v;
   } whole = arena.overlay([&] {
     return Whole{Params(arena, "params", config, f32, Vp), Params(arena, "adam_m", config, f32, Vp),
                  Params(arena, "adam_v", config, f32, Vp)};
@@ -122,7 +122,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor schedule = arena.alloc("scratch/schedule", f32, {2});  // learning rate, number of the step from 1
 
   TrainerTensors tensors() const override {
-    return {whole.params, whole.adam_m, whole.adam_v, weights, grads, logits, loss, norm, {}, fp8.history};
+    return {whole.params, moments(whole.m, whole.v), weights, grads, logits, loss, norm, {}, fp8.history};
   }
 
   void prepare() override {
@@ -133,7 +133,7 @@ struct Gpt2Trainer final : Trainer {
 
     // Called once the parameters are loaded.
     // Every rank goes on from what rank 0 has.
-    for (const Params* group : {&whole.params, &whole.adam_m, &whole.adam_v})
+    for (const Params* group : {&whole.params, &whole.m, &whole.v})
       ops.collective(Collective::broadcast, group->all());
     ops.collective(Collective::broadcast, {&fp8.history, 1});
     ops.wait_for_collectives();
