@@ -1065,6 +1065,11 @@ TEST_F(HarnessCli, AnotherProgramsJsonIsCalledWhatItSeemsToBe) {
       {R"({"name": "mine", "rungs": []})", "ladder file"},
       {R"({"epoch": 3, "loss": 4.5})", "epoch, loss"},
       {"[1, 2]", "list"}};
+  const auto refused = [&](const std::string& command, std::initializer_list<std::string> parts) {
+    const Outcome outcome = stepladder(command);
+    EXPECT_EQ(outcome.code, 2) << command;
+    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, parts)) << command << ": " << outcome.err;
+  };
   for (const auto& [text, seems] : files) {
     for (const char* name : {"foreign.json", "days/foreign.json"}) write_file(folder_ / name, text);
     for (const char* command :
@@ -1072,13 +1077,35 @@ TEST_F(HarnessCli, AnotherProgramsJsonIsCalledWhatItSeemsToBe) {
           "compare results.json results.json --noise foreign.json", "export foreign.json",
           "export foreign.json --format json", "export foreign.json --format csv", "plan-run foreign.json",
           "history days", "campaign --dry-run --out foreign.json", "resume foreign.json",
-          "diff 00 01 --results foreign.json"}) {
-      const Outcome outcome = stepladder(command);
-      EXPECT_EQ(outcome.code, 2) << command;
-      EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"foreign.json", seems, "Stepladder"}))
-          << command << ": " << outcome.err;
-    }
+          "diff 00 01 --results foreign.json", "convert foreign.json new.jsonl"})
+      refused(command, {"foreign.json", seems, "Stepladder"});
+    if (!has(seems, "ladder file"))
+      for (const char* command : {"run --ladder foreign.json", "run --rungs 00 --peer foreign.json",
+                                  "gate foreign.json foreign.json", "list --ladder foreign.json"})
+        refused(command, {"foreign.json", seems, "ladder file"});
+    if (!has(seems, "list")) refused("campaign --plan foreign.json", {"foreign.json", seems, "plan"});
   }
+  for (const char* command : {"run --ladder results.json", "campaign --plan results.json",
+                              "gate results.json results.json", "convert results.json new.jsonl"})
+    refused(command, {"results.json", "is a results file"});
+  write_file(folder_ / "empty.json", "\n");
+  for (const char* command : {"export empty.json", "run --ladder empty.json", "campaign --plan empty.json"})
+    refused(command, {"empty.json", "is empty"});
+  write_file(folder_ / "torn.jsonl", R"({"line":"session","schema":3)");
+  for (const char* command : {"export torn.jsonl", "report torn.jsonl"})
+    refused(command, {"torn.jsonl", "holds no run"});
+}
+
+TEST_F(HarnessCli, ResultsOfVersion02NameTheCommandThatConvertsThem) {
+  write_file(folder_ / "old.json", R"({"schema": 2, "context": {}, "plan": {}, "runs": []})");
+  const Outcome outcome = stepladder("export old.json");
+  EXPECT_EQ(outcome.code, 2);
+  const size_t begin = outcome.err.find("`stepladder ") + 12, end = outcome.err.find('`', begin);
+  ASSERT_NE(end, std::string::npos) << outcome.err;
+  std::string command = outcome.err.substr(begin, end - begin);
+  ASSERT_TRUE(command.ends_with(" NEW")) << command;
+  command.replace(command.size() - 3, 3, "new.jsonl");
+  EXPECT_EQ(stepladder(command).code, kExitFailed) << command << ": all it lacks is a Python";
 }
 
 TEST(Preset, IsThatOfADevicesWholeName) {

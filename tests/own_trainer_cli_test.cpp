@@ -422,10 +422,12 @@ TEST_F(OwnTrainer, OfALadderFileThatIsWrongIsRefusedByName) {
   const auto rung = [](const std::string& fields) {
     return cat(R"({"name": "mine", "rungs": [{"name": "a", "changes": "", )", fields, "}]}");
   };
-  refused("", {});
-  refused("[1, 2]", {"no object"});
+  refused("", {"empty"});
+  refused("[1, 2]", {"list", "ladder file"});
   refused(R"({"name": "mine", "rungs": []})", {"no rungs"});
-  refused(R"({"schema": 2, "plan": {}})", {"holds results", "stepladder compare"});
+  refused(R"({"schema": 2, "plan": {}, "runs": []})", {"results file of version 0.2"});
+  refused(R"({"schema": 2, "kind": "noise"})", {"noise file"});
+  refused("{\"line\":\"session\"}\n{\"line\":\"end\"}\n", {"results file"});
   refused(R"({"name": "a/b", "rungs": [{}]})", {"a/b"});
   refused(R"({"rungs": [{}]})", {"name"});
   refused(rung(R"("command": [])"), {"rungs[0]", "command"});

@@ -563,7 +563,7 @@ TEST(LoadResults, RefusesWhatIsNoResultsFile) {
     return text;
   };
   const std::pair<const char*, std::string> cases[] = {
-      {"JSON", ""},
+      {"empty", ""},
       {"gzip", "\x1f\x8b\x08 binary"},
       {"results", "[1,2]"},
       {"schema 4", with("\"schema\":3", "\"schema\":4")},

@@ -1,5 +1,6 @@
 #include "bench/base/place.h"
 #include "bench/cli/commands.h"
+#include "bench/results/file.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
 
@@ -16,6 +17,7 @@ struct ConvertOptions {
 };
 
 int convert(ConvertOptions& options) {
+  load_json_of("a file of version 0.2", options.from, is_of_schema_2);
   exec({python(), shared_dir() + "/reports/convert.py", options.from, options.to});
 }
 

@@ -77,6 +77,8 @@ Contender contender(const std::string& place, const std::string& ladder_file) {
     throw InputError(
         cat("--ladder ", ladder_file, ": BASE and NEW have one each, so name it as both have it"));
   if (!ladder_file.empty()) return {place, load_ladder(fs::path(place) / ladder_file)};
+  if (kind_of(place) == "results")
+    throw InputError(cat(place, ": is a results file; `stepladder compare` takes two of them"));
   if (fs::is_regular_file(place)) return {place, load_ladder(place)};
   if (!fs::is_directory(place))
     throw InputError(cat(place, " is not there: name a build's bin/, or a ladder file"));

@@ -126,6 +126,7 @@ class Given {
         continue;
       }
       std::vector<Part> parts = load_measured_parts(path);
+      if (parts.empty()) throw InputError(cat(path, ": holds no run"));
       for (Part& part : parts) {
         if (part.name.empty())
           add(path, name_of(path, paths), part);

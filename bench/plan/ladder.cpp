@@ -336,8 +336,6 @@ Ladder ladder_from(const Json& table, const std::string& folder) {
   };
   in("", [&] {
     if (!table.is_object()) throw InputError("it is no object");
-    if (table.contains("schema"))
-      throw InputError("it holds results, no ladder; `stepladder compare` takes two results files");
     Words known = {"name", "workload", "rungs", "switches"};
     if (!ladder.built_in()) known.insert(known.end(), kSharedKeys.begin(), kSharedKeys.end());
     check_keys(table, known);

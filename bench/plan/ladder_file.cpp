@@ -28,6 +28,12 @@ void complete(Rung& rung, const std::string& folder) {
       rung.sources.push_back(word);
 }
 
+/// Whether JSON is meant to be a ladder file, right or wrong.
+bool is_ladder(const Json& json) {
+  return json.is_object() && !json.contains("schema") &&
+         (json.contains("name") || json.contains("rungs") || json.contains("switches"));
+}
+
 /// Throws InputError naming the file where the ladder of results makes no sense.
 void check_ladder(const Results& results, const std::string& path) try {
   ladder_of(results);
@@ -40,7 +46,8 @@ void check_ladder(const Results& results, const std::string& path) try {
 Ladder load_ladder(const std::string& path) {
   try {
     const fs::path file = fs::is_directory(path) ? fs::path(path) / "ladder.json" : fs::path(path);
-    Ladder ladder = ladder_from(load_json(file), fs::absolute(file).parent_path().lexically_normal());
+    Ladder ladder = ladder_from(load_json_of("a ladder file", file, is_ladder),
+                                fs::absolute(file).parent_path().lexically_normal());
     const auto check = [&](Rung& rung) {
       try {
         complete(rung, ladder.folder);

@@ -42,6 +42,12 @@ std::string read_text(const std::string& path) {
   return gunzipped({std::istreambuf_iterator<char>(file), {}});
 }
 
+/// The JSON that is a file's whole text.
+Json json_in(const std::string& text) {
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) throw InputError("is empty");
+  return parse_json(text);
+}
+
 /// By kind, what a file of ours is called.
 const std::map<std::string, const char*>& kinds() {
   static const std::map<std::string, const char*> kinds = {{"results", "a results file"},
@@ -76,7 +82,7 @@ bool begins_as(const std::string& kind, const std::string& path) {
   });
 }
 
-/// What JSON that is none of ours seems to be.
+/// What JSON seems to be: a file of ours, or another program's.
 std::string seems_to_be(const Json& json) {
   static const std::vector<std::pair<std::vector<const char*>, const char*>> known = {
       {{"machine_info", "benchmarks"}, "pytest-benchmark's JSON"},
@@ -85,6 +91,8 @@ std::string seems_to_be(const Json& json) {
       {{"traceEvents"}, "a trace's JSON"},
       {{"name", "rungs"}, "a ladder file, which --ladder takes"}};
   if (!json.is_object()) return json.is_array() ? "a JSON list" : "a single JSON value";
+  if (is_of_schema_2(json)) return "a results file of version 0.2";
+  if (const auto kind = kinds().find(text_at(json, "kind")); kind != kinds().end()) return kind->second;
   for (const auto& [fields, name] : known)
     if (std::ranges::all_of(fields, [&](const char* field) { return json.contains(field); })) return name;
   if (json.contains(Json::json_pointer("/results/0/command"))) return "hyperfine's JSON";
@@ -108,13 +116,6 @@ std::string naming(const std::string& path, const std::vector<Part>& parts) {
   return names.empty() ? first : cat(first, " (others: ", join(names, ", "), ")");
 }
 
-/// Whether an earlier version wrote results, a profile or a campaign into it.
-bool is_of_schema_2(const Json& json) {
-  if (number_at(json, "schema") != 2.0) return false;
-  return json.contains("kind") ? text_at(json, "kind") == "campaign"
-                               : json.contains("runs") || json.contains("profile");
-}
-
 /// The file and the part that FILE:PART names, where no file has that whole name.
 std::pair<std::string, std::string> file_and_part(const std::string& path) {
   const size_t colon = path.rfind(':');
@@ -136,15 +137,21 @@ std::string random_id() {
 
 }  // namespace
 
+bool is_of_schema_2(const Json& json) {
+  if (number_at(json, "schema") != 2.0) return false;
+  return json.contains("kind") ? text_at(json, "kind") == "campaign"
+                               : json.contains("runs") || json.contains("profile");
+}
+
 std::vector<Part> load_parts(const std::string& path) try {
   const auto [file, name] = file_and_part(path);
   const std::string text = read_text(file);
   if (!is_results(text)) {
-    const Json json = parse_json(text);
+    const Json json = json_in(text);
     const std::string kind = text_at(json, "kind");
     if (is_of_schema_2(json))
       throw InputError(
-          cat("is of schema 2: `stepladder convert ", file, "` makes a file of this version of it"));
+          cat("is of version 0.2: `stepladder convert ", file, " NEW` makes a file of this version of it"));
     if (kinds().contains(kind)) throw InputError(cat("is ", kinds().at(kind), ", not a results file"));
     throw InputError(not_ours(json));
   }
@@ -181,8 +188,16 @@ std::string kind_of(const std::string& path) try {
   return "";
 }
 
-Json load_json(const std::string& path) try {
-  return parse_json(read_text(path));
+Json load_json(const std::string& path) try { return json_in(read_text(path)); } catch (const InputError& e) {
+  throw InputError(cat(path, ": ", e.what()));
+}
+
+Json load_json_of(const char* what, const std::string& path, const std::function<bool(const Json&)>& is) try {
+  const std::string text = read_text(path);
+  if (is_results(text)) throw InputError(cat("is a results file, not ", what));
+  Json json = json_in(text);
+  if (!is(json)) throw InputError(cat("is ", seems_to_be(json), ", not ", what, " of Stepladder's"));
+  return json;
 } catch (const InputError& e) {
   throw InputError(cat(path, ": ", e.what()));
 }

@@ -28,8 +28,13 @@ Results load_results(const std::string& path);
 /// What a file is: "results", or what a JSON file says of itself, such as "noise"; "" where it is none of
 /// ours, or can't be read.
 std::string kind_of(const std::string& path);
+/// Whether version 0.2 wrote results, a profile or a campaign into it.
+bool is_of_schema_2(const Json& json);
 /// A file's JSON. Throws InputError naming it and what is wrong with it.
 Json load_json(const std::string& path);
+/// The JSON of `what`, such as "a ladder file". Throws InputError as load_json() does, and where `is` denies
+/// that it is one, naming what it seems to be.
+Json load_json_of(const char* what, const std::string& path, const std::function<bool(const Json&)>& is);
 /// Throws InputError where a file's JSON is none of ours, naming what it seems to be.
 void check_ours(const std::string& path, const Json& json);
 /// Makes the folder that a file is to lie in. Throws InputError naming the file.
