@@ -687,11 +687,13 @@ class ResultsFileTest : public testing::Test {
   std::unique_ptr<ResultsFile> open(Existing existing,
                                     Json plan = {{"rungs", {"00_fp32_baseline"}}, {"steps", 5}},
                                     const std::string& part = "") {
-    const Json context = {{"time", std::to_string(++time_)},
-                          {"build", build_},
-                          {"cpu", cpu_},
-                          {"cores", cores_},
-                          {"device", {{"backend", backend_}, {"name", device_}, {"uuid", card_}}}};
+    const Json context = {
+        {"time", std::to_string(++time_)},
+        {"build", build_},
+        {"cpu", cpu_},
+        {"cores", cores_},
+        {"device",
+         {{"backend", backend_}, {"name", device_}, {"uuid", card_}, {"total_memory", total_memory_}}}};
     return std::make_unique<ResultsFile>(path_, context, plan, existing, part);
   }
   std::unique_ptr<ResultsFile> open_part(const std::string& part, Existing existing) {
@@ -702,6 +704,7 @@ class ResultsFileTest : public testing::Test {
   const std::string path_ = folder_ / "sub/results.jsonl";
   std::string build_ = "-O3", cpu_ = "a cpu", backend_ = "cuda", device_ = "a device", card_ = "GPU-1";
   int cores_ = 2, time_ = 0;
+  int64_t total_memory_ = int64_t{8} << 30;
 };
 
 TEST_F(ResultsFileTest, ParsesFromTheFirstMomentAndKeepsEveryFinishedRun) {
@@ -871,6 +874,19 @@ TEST_F(ResultsFileTest, ResumesWithAnotherNumberOfCoresUnlessTheyAreTheDevice) {
     open(Existing::overwrite)->finish();
     cores_ = 3;
     if (backend_ == "cuda")
+      EXPECT_NO_THROW(open(Existing::resume));
+    else
+      EXPECT_THROW(open(Existing::resume), Error);
+  }
+}
+
+TEST_F(ResultsFileTest, ResumesOnTheCpuWithAnotherLimitOfMemoryButNotOnAGpuWithLess) {
+  for (const char* backend : {"cpu", "cuda"}) {
+    backend_ = backend;
+    total_memory_ = int64_t{8} << 30;
+    open(Existing::overwrite).reset();
+    total_memory_ /= 2;
+    if (backend_ == "cpu")
       EXPECT_NO_THROW(open(Existing::resume));
     else
       EXPECT_THROW(open(Existing::resume), Error);

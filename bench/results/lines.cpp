@@ -257,10 +257,14 @@ void require_same_plan(const std::string& what, const Results& was, const Json& 
     if (plan.contains(field) && was.plan.contains(field)) same[field] = was.plan[field];
   require_same(what, "plan", was.plan, same, way_out);
   Json before = was.context, now = context;
-  for (Json* device : {&before["device"], &now["device"]})
-    if (device->is_object()) device->erase("uuid");  // another card of its kind does a round as well
+  const bool on_cpu = text_at(now["device"], "backend") == "cpu";
+  for (Json* device : {&before["device"], &now["device"]}) {
+    if (!device->is_object()) continue;
+    device->erase("uuid");                      // another card of its kind does a round as well
+    if (on_cpu) device->erase("total_memory");  // the host's, or what its control group allows
+  }
   std::vector<const char*> fields = {"build", "cpu", "device", "environment"};
-  if (text_at(now["device"], "backend") == "cpu") {
+  if (on_cpu) {
     fields.push_back("cores");
     if (before.contains("thread_environment")) fields.push_back("thread_environment");
   }
