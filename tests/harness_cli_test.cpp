@@ -1505,6 +1505,19 @@ TEST_F(HarnessCliAblate, BadInputIsRefusedBeforeAnyRun) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "results.json"));
 }
 
+TEST_F(HarnessCli, ARungThatIsKilledAsItTellsItsVersionNeedsNoBuild) {
+  write_script(folder_ / "03_fused_adamw", "kill -KILL $$\n");
+  const Outcome killed = stepladder(plan("--rungs 03"));
+  EXPECT_EQ(killed.code, 5);
+  EXPECT_TRUE(one_line(killed.err) && says(killed.err, {"03_fused_adamw", "SIGKILL"}) &&
+              !has(killed.err, "cmake"))
+      << killed.err;
+  write_script(folder_ / "03_fused_adamw", "echo something else\n");
+  const Outcome other = stepladder(plan("--rungs 03"));
+  EXPECT_EQ(other.code, 5);
+  EXPECT_TRUE(one_line(other.err) && says(other.err, {"03_fused_adamw", "cmake --build"})) << other.err;
+}
+
 TEST_F(HarnessCli, ABuildWithoutAblationsSaysWhatIsMissing) {
   if (!ablations().empty()) GTEST_SKIP() << "this build has ablations";
   const Outcome outcome = stepladder("ablate --backend cpu");

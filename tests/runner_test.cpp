@@ -18,6 +18,7 @@
 #include "bench/results/run_json.h"
 #include "bench/run/child.h"
 #include "bench/run/events.h"
+#include "bench/run/machine.h"
 #include "model/fd.h"
 #include "tests/fake_rung.h"
 #include "tests/files.h"
@@ -711,6 +712,18 @@ TEST(Child, ItsLastWordsAreTheLineThatSaysSomething) {
             " (All nodes which are allocated for this job are filled.)");
   EXPECT_EQ(words("error: no such file\n=====\n"), " (error: no such file)");
   EXPECT_EQ(words(rule), "");
+}
+
+TEST(Probe, TellsHowItEndedWhereItToldNothing) {
+  using How = ChildEnd::How;
+  const std::string killed = why_no_device({.how = How::signalled, .code = SIGKILL, .stderr_tail = ""});
+  EXPECT_TRUE(says(killed, {"SIGKILL", "again"}) && killed.find("driver") == std::string::npos) << killed;
+  const std::string crashed = why_no_device(
+      {.how = How::signalled, .code = SIGSEGV, .stderr_tail = "blas_thread_init: pthread_create failed\n"});
+  EXPECT_TRUE(says(crashed, {"SIGSEGV", "pthread_create failed"})) << crashed;
+  EXPECT_TRUE(
+      says(why_no_device({.how = How::timed_out, .code = SIGKILL, .stderr_tail = ""}), {"60 s", "driver"}));
+  EXPECT_TRUE(says(why_no_device({.code = 3, .stderr_tail = "words\n"}), {"exit status 3", "words"}));
 }
 
 TEST(Child, WhatAListenerThrowsEndsTheChild) {

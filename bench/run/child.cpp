@@ -11,6 +11,7 @@
 #include <cctype>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -597,6 +598,17 @@ InterruptGuard::~InterruptGuard() {
 
 void check_interrupted() {
   if (interrupted_by != 0) throw Interrupted(interrupted_by);
+}
+
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name ? cat("SIG", name) : cat("signal ", signal);
+}
+
+std::string ChildEnd::killed_from_outside() const {
+  if (how != How::signalled || (code != SIGKILL && code != SIGTERM)) return "";
+  return cat("was killed by ", signal_name(code), code == SIGKILL ? ", as where memory runs out" : "",
+             ": try again");
 }
 
 std::string ChildEnd::last_words() const {

@@ -49,6 +49,9 @@ class TooMuchOutput : public Error {
 /// Throws Interrupted when a signal that an InterruptGuard caught has come.
 void check_interrupted();
 
+/// A signal's name, such as "SIGKILL".
+std::string signal_name(int signal);
+
 /// How a child ended, and the last it said on stderr.
 struct ChildEnd {
   enum class How { exited, signalled, stopped, timed_out, refused };
@@ -60,6 +63,8 @@ struct ChildEnd {
 
   /// The last line on stderr, as " (line)"; "" where there is none.
   std::string last_words() const;
+  /// "was killed by SIGKILL, ..." where someone else or the system ended it, not a fault of its own; else "".
+  std::string killed_from_outside() const;
 };
 
 /// The child's file descriptor that run_child() reads lines from.

@@ -8,11 +8,6 @@
 namespace stepladder {
 namespace {
 
-std::string signal_name(int signal) {
-  const char* name = sigabbrev_np(signal);
-  return name ? cat("SIG", name) : cat("signal ", signal);
-}
-
 Ending reported_failure(const ChildReport::Failure& failure) {
   for (Status status : {Status::oom, Status::unsupported, Status::diverged})
     if (failure.status == name_of(status)) return {status, failure.reason};

@@ -157,15 +157,27 @@ std::string identity_of(const DeviceInfo& device) {
   return device.uuid.empty() ? host_name() : device.uuid;
 }
 
+std::string why_no_device(const ChildEnd& end) {
+  if (const std::string killed = end.killed_from_outside(); !killed.empty())
+    return "the process that asks for the device " + killed;
+  if (end.how == ChildEnd::How::timed_out)
+    return cat("the device does not answer in ", kProbeTimeout, " s: its driver hangs");
+  const bool by_signal = end.how == ChildEnd::How::signalled;
+  return cat("the device does not answer: the process that asks for it ended ",
+             by_signal ? cat("by ", signal_name(end.code)) : cat("with exit status ", end.code),
+             end.last_words());
+}
+
 DeviceProbe probe_device(const std::string& backend, int64_t index) {
   DeviceProbe probe;
   std::string text;
+  ChildEnd end;
   try {
-    run_child({kSelf, "probe-device", "--backend", backend, "--device", std::to_string(index)}, Channel::out,
-              kProbeTimeout, [&](std::string_view line) {
-                text += line;
-                return true;
-              });
+    end = run_child({kSelf, "probe-device", "--backend", backend, "--device", std::to_string(index)},
+                    Channel::out, kProbeTimeout, [&](std::string_view line) {
+                      text += line;
+                      return true;
+                    });
   } catch (const Interrupted&) {
     throw;
   } catch (const Error& e) {  // no fault of the device's
@@ -174,7 +186,7 @@ DeviceProbe probe_device(const std::string& backend, int64_t index) {
   }
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
-    probe.error = "the device does not answer: its driver crashed or hangs";
+    probe.error = why_no_device(end);
   } else if (json.contains("error")) {
     json.at("error").get_to(probe.error);
   } else {

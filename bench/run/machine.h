@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "bench/results/results.h"
+#include "bench/run/child.h"
 #include "model/ops.h"
 
 namespace stepladder {
@@ -44,6 +45,8 @@ std::string identity_of(const DeviceInfo& device);
 /// Asks a child process for the device, so that this one holds no device memory while rungs are measured and
 /// survives a broken driver.
 DeviceProbe probe_device(const std::string& backend, int64_t index);
+/// Why that child told of no device.
+std::string why_no_device(const ChildEnd& end);
 /// The same, once a process. Throws Error where there is none.
 DeviceProbe require_device(const std::string& backend, int64_t index);
 /// The child's side: prints what probe_device() reads.

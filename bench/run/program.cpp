@@ -25,6 +25,8 @@
 namespace stepladder {
 namespace {
 
+constexpr const char* kSource = " source ";  // before the hash that a rung tells with its version
+
 /// Fowler, Noll and Vo's hash of 64 bits, over texts and what parts them.
 class Hash {
  public:
@@ -102,35 +104,47 @@ std::string hash_of(const Program& program) {
   return hash.hex();
 }
 
-/// What is wrong with a rung that doesn't tell its version.
-std::string why_silent(const std::vector<std::string>& ask) {
+/// What a rung's --version tells. Throws Error naming it and what is wrong, with what builds it where that
+/// may help.
+std::string version_told_by(const std::string& executable, const std::string& way_to_build) {
   constexpr double kWait = 10.0;  // seconds
-  if (!std::filesystem::exists(ask.front())) return " is not there";
-  if (::access(ask.front().c_str(), X_OK) != 0) return " may not be executed";
+  constexpr size_t kEnough = 1 << 16;
+  const auto wrong = [&](const std::string& what) {
+    return Error(cat(executable, " ", what, ": ", way_to_build));
+  };
+  if (!std::filesystem::exists(executable)) throw wrong("is not there");
+  if (::access(executable.c_str(), X_OK) != 0) throw wrong("may not be executed");
+  std::string text;
+  ChildEnd end;
   try {
-    const ChildEnd end = run_child(ask, Channel::out, kWait, [](std::string_view) { return true; });
-    if (end.how == ChildEnd::How::timed_out) return cat(" gave no answer in ", kWait, " s");
-    return " is no rung" + end.last_words();
+    end = run_child({executable, "--version"}, Channel::out, kWait, [&](std::string_view line) {
+      text += line;
+      return text.size() < kEnough;
+    });
   } catch (const CannotStart& e) {
-    return cat(" is no rung (", e.what(), ")");
+    throw wrong(cat("is no rung (", e.what(), ")"));
   }
+  if (const std::string killed = end.killed_from_outside(); !killed.empty())
+    throw Error(cat(executable, " --version ", killed));
+  if (end.how == ChildEnd::How::timed_out) throw wrong(cat("gave no answer in ", kWait, " s"));
+  if (end.how != ChildEnd::How::exited || end.code != 0 || text.find(kSource) == std::string::npos)
+    throw wrong("is no rung" + end.last_words());
+  return text;
 }
 
 }  // namespace
 
 std::string Program::source_hash() const {
   if (!native) return hash_of(*this);
-  const std::vector<std::string> ask = {command.front(), "--version"};
-  const std::string text = output_of(ask).value_or("");
-  const size_t at = text.rfind(" source ");
-  if (at != std::string::npos) return text.substr(at + 8);
-  const bool ablation = command.front().find("/ablations/") != std::string::npos;
-  std::filesystem::path folder =
-      std::filesystem::path(command.front()).parent_path();  // bin, or bin/ablations
+  const std::string& executable = command.front();
+  const bool ablation = executable.find("/ablations/") != std::string::npos;
+  std::filesystem::path folder = std::filesystem::path(executable).parent_path();  // bin, or bin/ablations
   if (ablation) folder = folder.parent_path();
-  throw Error(cat(command.front(), why_silent(ask), ": cmake --build ", folder.parent_path().string(),
-                  " --target ", ablation ? "ablations" : "ladder", " builds it",
-                  folder == bin_dir() ? ", or name the folder in STEPLADDER_BIN_DIR" : ""));
+  const std::string text = version_told_by(
+      executable,
+      cat("cmake --build ", folder.parent_path().string(), " --target ", ablation ? "ablations" : "ladder",
+          " builds it", folder == bin_dir() ? ", or name the folder in STEPLADDER_BIN_DIR" : ""));
+  return text.substr(text.rfind(kSource) + std::strlen(kSource));
 }
 
 bool Program::starts_ranks() const {
