@@ -983,6 +983,51 @@ TEST_F(ResultsFileTest, WhoReadsWhileItIsWrittenSeesWholeRunsAndEverMore) {
   EXPECT_EQ(seen, 60U);
 }
 
+TEST_F(ResultsFileTest, AFileThatIsMovedRemovedOrReplacedMeanwhileIsNamedAndKeepsItsRuns) {
+  namespace fs = std::filesystem;
+  const auto meanwhile = [&](const std::function<void()>& meddle) {
+    fs::remove(path_);
+    auto file = open(Existing::refuse);
+    file->add(make_run("00_fp32_baseline", 0, 20));
+    meddle();
+    try {
+      file->add(make_run("00_fp32_baseline", 1, 20));
+      ADD_FAILURE() << "went on unnoticed";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), kExitFailed);
+      EXPECT_TRUE(says(e.what(), {path_})) << e.what();
+    }
+  };
+  const std::string elsewhere = folder_ / "elsewhere.jsonl";
+  meanwhile([&] { fs::rename(path_, elsewhere); });
+  EXPECT_EQ(load_results(elsewhere).runs.size(), 2U);
+  EXPECT_FALSE(fs::exists(path_));
+  meanwhile([&] { fs::remove(path_); });
+  EXPECT_EQ(load_results(path_).runs.size(), 2U);
+  meanwhile([&] { fs::remove_all(fs::path(path_).parent_path()); });
+  EXPECT_EQ(load_results(path_).runs.size(), 2U);
+  meanwhile([&] {
+    write_file(elsewhere, "another");
+    fs::rename(elsewhere, path_);
+  });
+  EXPECT_EQ(read_file(path_), "another");
+  size_t rescued = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(path_).parent_path()))
+    if (entry.path() != path_) rescued += load_results(entry.path()).runs.size();
+  EXPECT_EQ(rescued, 2U);
+}
+
+TEST_F(ResultsFileTest, WhatIsOverwrittenTakesNoOthersPlace) {
+  open(Existing::refuse)->add(make_run("00_fp32_baseline", 0, 20));
+  auto file = open(Existing::overwrite);
+  std::filesystem::remove(path_);
+  auto other = open(Existing::refuse);
+  other->add(make_run("01_causal_mask", 0, 20));
+  EXPECT_THROW(file->add(make_run("00_fp32_baseline", 0, 21)), Error);
+  other->add(make_run("01_causal_mask", 1, 20));
+  EXPECT_EQ(load_results(path_).runs.size(), 2U);
+}
+
 TEST_F(ResultsFileTest, WhatFailedIsThereUntilItWasRunAgain) {
   auto file = open(Existing::refuse);
   file->add(make_run("00_fp32_baseline", 0, 20));

@@ -372,15 +372,40 @@ void ResultsFile::write(const Json& line) {
     return;
   }
   const off_t size = ::lseek(file_.get(), 0, SEEK_END);
-  if (write_all(file_.get(), text) && ::fsync(file_.get()) == 0) return;
+  if (write_all(file_.get(), text) && ::fsync(file_.get()) == 0) return require_in_place();
   const int error = errno;
   [[maybe_unused]] const int cut =
       ::ftruncate(file_.get(), size);  // else whoever writes next cuts the torn line
   throw Error(cat(path_, ": cannot write: ", std::strerror(error), "; free some space, then ", way_on_));
 }
 
+void ResultsFile::require_in_place() const {
+  struct stat ours {};
+  struct stat there {};
+  check(::fstat(file_.get(), &ours) == 0, "fstat failed");
+  const bool is_there = ::stat(target_.c_str(), &there) == 0;
+  if (is_there && there.st_dev == ours.st_dev && there.st_ino == ours.st_ino) return;
+  if (ours.st_nlink > 0)
+    throw Error(cat(path_, ": was moved while it was being written: what was measured is in it, and ",
+                    "`stepladder resume` goes on with it where it is now"));
+  const std::string what = is_there ? ": was replaced" : ": was removed",
+                    rescued = is_there ? cat(path_, ".", session_) : path_;
+  try {
+    make_folder_of(rescued);
+    write_atomically(rescued, read_text(cat("/proc/self/fd/", file_.get())));
+  } catch (const InputError& e) {
+    throw Error(cat(path_, what, " while it was being written, and its runs are lost: ", e.what()));
+  }
+  throw Error(cat(path_, what, " while it was being written: what was measured is in ", rescued,
+                  ", with which `stepladder resume` goes on"));
+}
+
 void ResultsFile::replace() {
   if (!kept_) return;
+  struct stat ours {};
+  struct stat there {};
+  if (::stat(target_.c_str(), &there) == 0 && ::fstat(file_.get(), &ours) == 0 && there.st_ino != ours.st_ino)
+    throw Error(cat(path_, ": was replaced while its next runs were measured; name another --out"));
   try {
     AtomicFile file(path_);
     file.write(*kept_);

@@ -72,7 +72,8 @@ class ResultsFile {
   /// Leaves out the runs of a round, which the next run of it begins again.
   void restart_round(int64_t round);
   /// Adds a finished run, in the place of one of its row and round. Throws Error (disk full, or unlike the
-  /// first of its row); the file stays as it was.
+  /// first of its row), and the file stays as it was; where it was moved, removed or replaced meanwhile, once
+  /// the run is in it.
   void add(Run run);
   void add_profile(const Json& profile);
   /// Writes why the plan ended, and with which exit code, which may follow from the results. Throws as add()
@@ -93,6 +94,9 @@ class ResultsFile {
   Json line(const char* kind) const;
   void begin();
   void write(const Json& line);
+  /// Throws Error where `path` leads to the file no longer: its lines go on where it was moved to, or are put
+  /// there, or beside what took its place.
+  void require_in_place() const;
   void replace();
   void end(const Json& how, int exit_code);
 
