@@ -376,7 +376,10 @@ void ResultsFile::write(const Json& line) {
   const int error = errno;
   [[maybe_unused]] const int cut =
       ::ftruncate(file_.get(), size);  // else whoever writes next cuts the torn line
-  throw Error(cat(path_, ": cannot write: ", std::strerror(error), "; free some space, then ", way_on_));
+  const char* cure = error == ENOSPC || error == EDQUOT ? "free some space"
+                     : error == EFBIG                   ? "raise `ulimit -f`"
+                                                        : "see to its disk and who may write there";
+  throw Error(cat(path_, ": cannot write: ", std::strerror(error), "; ", cure, ", then ", way_on_));
 }
 
 void ResultsFile::require_in_place() const {

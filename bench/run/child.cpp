@@ -38,8 +38,14 @@ constexpr size_t kMaxOutput = 8 << 20;  // that is kept
 /// The variable by which processes that this one started are known, however far they went.
 constexpr const char* kStartedBy = "STEPLADDER_STARTED_BY=";
 
+/// Throws Error with errno's text and, where a limit was reached, what raises it.
 [[noreturn]] void fail(const char* what) {
-  throw Error(cat(what, ": ", std::strerror(errno)));
+  const int error = errno;
+  const char* cure = error == EAGAIN   ? "; raise `ulimit -u`, or pids.max of this control group"
+                     : error == EMFILE ? "; raise `ulimit -n`"
+                     : error == ENFILE || error == ENOMEM ? "; end other processes"
+                                                          : "";
+  throw Error(cat(what, ": ", std::strerror(error), cure));
 }
 
 struct Pipe {
