@@ -2247,6 +2247,9 @@ TEST_F(HarnessCli, AFullDiskKeepsWhatWasMeasured) {
   const size_t kept = results().runs.size();
   EXPECT_GT(kept, 0U);
   EXPECT_LT(kept, 60U);
+  size_t told = 0;
+  for (size_t at = 0; (at = outcome.err.find(", round ", at)) != std::string::npos; ++at) ++told;
+  EXPECT_EQ(told, kept) << "a run is told once it is in the file";
 }
 
 TEST_F(HarnessCli, TooLittleMemoryToMapHangsNothing) {

@@ -121,15 +121,15 @@ int trace(ProfileOptions& options) {
                      {"backend", run.backend},
                      {"config", run.config}};
   file["profile"].update(run.profile);
+  std::cout << (options.format == "json"       ? dump(file, 2) + "\n"
+                : options.format == "markdown" ? markdown_profile(file)
+                                               : terminal_profile(file, options.wide))
+            << std::flush;
   if (!options.out.empty()) {
     ResultsFile out(options.out, context, Json::object(), Existing::overwrite, options.part);
     out.add_profile(file["profile"]);
     out.finish();
   }
-  std::cout << (options.format == "json"       ? dump(file, 2) + "\n"
-                : options.format == "markdown" ? markdown_profile(file)
-                                               : terminal_profile(file, options.wide))
-            << std::flush;
   return kExitOk;
 }
 

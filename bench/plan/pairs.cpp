@@ -34,9 +34,9 @@ void PairedRuns::measure_pair() {
       workload.telemetry = &telemetry_;
       progress_.start(cat(row.first, " ", row.second, base ? ", BASE" : ", NEW"), round, workload.steps);
       Run run = run_program(workload, [&](const Step& step) { progress_.step(step); });
-      progress_.finish(run);
       if (run.status != Status::ok) set_done(row);
-      (base ? base_ : next_).add(std::move(run));
+      (base ? base_ : next_).add(run);
+      progress_.finish(run);  // told once nothing can lose it
     }
   }
   ++pairs_;

@@ -279,8 +279,8 @@ Json carry_out(const Plan& plan, ResultsFile& file) {
       if (!workload.until_loss) check_learning(run, workload.program.tolerance, first, measured.runs);
       const bool is_first_baseline =
           run.variant == first && !workload.until_loss && !baseline_of(run.config, first, measured.runs);
-      progress.finish(run);
-      file.add(std::move(run));
+      file.add(run);
+      progress.finish(run);  // told once nothing can lose it
       if (is_first_baseline) check_earlier(plan, first, file);
     }
   }
