@@ -1847,6 +1847,19 @@ TEST_F(HarnessCliCampaign, GoesOnAfterItWasEndedAndWithTheRestWhereAPartFails) {
   EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"sub/c.jsonl:ladder", "last"})) << outcome.err;
 }
 
+TEST_F(HarnessCliCampaign, APartThatIsKilledFailsAndTheNextIsMeasured) {
+  write_plan({{"first", run_of("00")}, {"second", run_of("01")}});
+  FakeRung fake = rung("00_fp32_baseline");
+  for (const auto& [signal, told] : {std::pair("KILL", "SIGKILL"), std::pair("TERM", "exit code 143")}) {
+    fake.before_start = cat("kill -", signal, " $PPID; sleep 10");
+    fake.write(folder_);
+    const Outcome outcome = stepladder(campaign("--overwrite"));
+    EXPECT_EQ(outcome.code, kExitFailed) << outcome.err;
+    EXPECT_TRUE(says(outcome.err, {"first ", told, "goes on"})) << outcome.err;
+    EXPECT_GT(part("second").results.runs.size(), 0U);
+  }
+}
+
 TEST_F(HarnessCliCampaign, RefusesAPlanThatMakesNoSenseBeforeAnyRun) {
   const std::vector<std::pair<std::string, std::string>> bad = {
       {"list", "{}"},

@@ -452,19 +452,25 @@ class Campaign {
     else
       std::cerr << "stepladder: " << part.name << ": " << printable(part.command(), kMaxMessage) << std::endl;
     const Job job = {.processes = {{command}}, .grace_s = kPartGrace, .passes_errors_on = true};
-    int code = kExitOk;
+    ChildEnd end;
     try {
-      const ChildEnd end = run_job(job, Channel::out, 1e9, [](size_t, std::string_view) { return true; }).end;
-      code = end.how == ChildEnd::How::exited ? end.code : 128 + end.code;
+      end = run_job(job, Channel::out, 1e9, [](size_t, std::string_view) { return true; }).end;
     } catch (const Interrupted&) {
       std::cerr << "stepladder: interrupted in part " << part.name << ": " << goes_on() << "\n";
       throw;
     }
-    if (code != kExitOk)
-      std::cerr << cat("stepladder: ", part.name, " ended with exit code ", code,
-                       code == kExitNotComparable ? cat(": --overwrite --parts ", part.name, kMeasuresAgain)
-                       : code == kExitFailed      ? ": --retry-failed runs again what failed in it"
-                                                  : "",
+    const bool killed = end.how != ChildEnd::How::exited;
+    const bool stopped = killed || end.code > 128;  // the part, by a signal; the campaign goes on
+    const int code = stopped ? kExitFailed : end.code;
+    if (killed)
+      std::cerr << cat("stepladder: ", part.name, " was killed by ", signal_name(end.code), ": ", goes_on(),
+                       "\n");
+    else if (code != kExitOk)
+      std::cerr << cat("stepladder: ", part.name, " ended with exit code ", end.code,
+                       stopped                      ? ": " + goes_on()
+                       : code == kExitNotComparable ? cat(": --overwrite --parts ", part.name, kMeasuresAgain)
+                       : code == kExitFailed        ? ": --retry-failed runs again what failed in it"
+                                                    : "",
                        "\n");
     there_.clear();
     look();
