@@ -20,7 +20,7 @@ struct AblateOptions {
   bool pairs = false;
   MeasureOptions measure;
 
-  AblateOptions() { measure.out = "reports/latest/ablation.json"; }
+  AblateOptions() { measure.out = "reports/latest/ablation.jsonl"; }
 
   std::vector<Option> options() {
     constexpr const char* kPlan = MeasureOptions::kPlan;
