@@ -6,7 +6,7 @@ from layout import columns_right, label_rows, left_of, legend_above, legend_righ
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
-from results import GIB, PEERS, Memory, Ratio, Results, Row, Workload, groups_of
+from results import GIB, PEERS, Memory, Ratio, Results, Row, Workload
 
 # Parts of the arena, by what their names begin with; in the order in which they are stacked.
 PARTS = {
@@ -42,8 +42,9 @@ def _why(row: Row) -> str:
 
 def _bracket_groups(ax, workload: Workload) -> None:
     """Right of the rungs that are one step elsewhere: what they gain together, and what PyTorch gains there."""
-    for group in groups_of(workload):
-        first, last = workload.rows.index(group.rows[0]) - 0.3, workload.rows.index(group.after) + 0.3
+    places = [row.rung for row in workload.rows]
+    for group in workload.groups:
+        first, last = places.index(group.rungs[0]) - 0.3, places.index(group.rungs[-1]) + 0.3
         ax.plot([0.985, 1, 1, 0.985], [first, first, last, last], color=style.MUTED, linewidth=0.8, clip_on=False,
                 transform=ax.get_yaxis_transform())
         text = f"{group.name}\n×{group.gain:.2f}"
@@ -63,7 +64,7 @@ def draw_waterfall(data: Results):
         return "no rung was measured together with the baseline"
     left = left_of(data.rungs)
     fig, groups = panels(data, "Where the speed-up comes from", "bar: gain over the rung before  ·  logarithmic",
-                         workloads, _heights(workloads), left, 1.35 if any(map(groups_of, workloads)) else 0.3)
+                         workloads, _heights(workloads), left, 1.35 if any(workload.groups for workload in workloads) else 0.3)
     for (ax,), workload in zip(groups, workloads):
         _bracket_groups(ax, workload)
         ends = {row.rung: (row.speedup, y) for y, row in enumerate(workload.rows) if row.speedup}
@@ -294,8 +295,7 @@ def draw_peers(data: Results):
     shown, ends = set(), [1.0]
     for (ax,), workload in zip(groups, workloads):
         ax.axvline(1.0, color=style.INK, linewidth=1.0)
-        part_of = {row.rung: group.after.rung for group in groups_of(workload) if group.gain_in_pytorch
-                   for row in group.rows}
+        part_of = {rung: group.rungs[-1] for group in workload.groups if group.gain_in_pytorch for rung in group.rungs}
         for y, row in enumerate(workload.rows):
             points = [(ratio.peer, ratio.value, ratio.interval) for ratio in _peers_of(row)]
             if row.live_gib and row.counterpart and row.counterpart.live_gib:

@@ -6,7 +6,7 @@ from textwrap import shorten
 import style
 from layout import columns_right, label_rows, left_of, legend_above, panels
 from matplotlib.lines import Line2D
-from results import Curve, Results, Row, Workload, interval_name
+from results import Curve, Results, Row, Workload
 
 _GAVE_UP = {"marker": "x", "markersize": 6.5, "markeredgewidth": 1.8, "linestyle": "none", "zorder": 5}
 _COLUMNS = (46, 86, 128)
@@ -132,9 +132,9 @@ def draw_to_loss(data: Results):
             _draw_time(below, y, row, looks[row.rung])
     if any(not curve.reached for rows in rows_of for row in rows for curve in row.curves):
         legend_above(fig, [Line2D([], [], color=style.INK, label="gave up", **_GAVE_UP)], 1.2)
-    rounds = min((row.to_loss.reached for rows in rows_of for row in rows if row.to_loss and row.to_loss.reached),
-                 default=0)
-    ranged = f"; below with their {interval_name(rounds)} over rounds" if rounds > 1 else ""
+    fewest = min((row.to_loss for rows in rows_of for row in rows if row.to_loss and row.to_loss.reached),
+                 default=None, key=lambda to_loss: to_loss.reached)
+    ranged = f"; below with their {fewest.interval} over rounds" if fewest and fewest.reached > 1 else ""
     groups[-1][-1].set_xlabel(f"seconds of training{ranged}")
     return fig
 

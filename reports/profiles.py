@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from schema import ResultsError, device_model, kind_of, load, named, plain
+from schema import ResultsError, kind_of, load, named, plain
 
 
 @dataclass
@@ -61,7 +61,7 @@ def read(path: Path, data: dict | None = None) -> Profile:
         raise ResultsError(f"{named(path, data)}: a product without an intensity or TFLOP/s")
     return Profile(
         rung=plain(profile["variant"]),
-        device=device_model(data["context"]),
+        device=plain(data["context"]["device"]["name"]),
         workload=f"{plain(config['model'])}, B = {config['B']}, T = {config['T']}",
         ms=profile["device_ms"],
         phases={plain(row["name"]): row["ms"] for row in profile["phases"]},

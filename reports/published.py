@@ -187,7 +187,8 @@ def agrees(ratio: float) -> bool:
 
 def told_by(results: Sequence[Results]) -> bool:
     """Whether a published row may stand beside one of these: of trainers of one's own there is none."""
-    return not results or any(not one.of_others or one.ladder in PEERS for one in results)
+    return not results or any(not one.of_others or any(workload.ladder in PEERS for workload in one.workloads)
+                              for one in results)
 
 
 def load(folder: Path = FOLDER) -> list[dict]:

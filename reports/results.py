@@ -9,26 +9,15 @@ from pathlib import Path
 from statistics import median
 
 import sources
-from schema import ResultsError, device_model, kind_of, load, named, plain
+from schema import ResultsError, kind_of, load, named, plain
 
 PEERS = {"pytorch": "PyTorch", "llmc": "llm.c"}
 ABLATIONS = ("without/", "only/", "both/")  # what their variants' names begin with
 GIB = 2**30
-# What else changes how long a step takes, with its default: as settings_of() of bench/verdict/history.cpp.
-SETTINGS = {"dtype": None, "accumulate": 1, "attention": "auto", "compute_capability": 0,
-            "deterministic": False, "narrow_access": False, "late_launch": False, "nccl": False}
 # What of a configuration is the workload's, or how long and from what is trained: a step's time doesn't depend on it.
 NOT_SETTINGS = {"model", "B", "T", "max_T", "world_size", "seed", "steps", "data", "val_data", "vocab", "shuffle", "lr",
                 "min_lr", "warmup_lr_steps", "decay_steps", "beta1", "beta2", "eps", "weight_decay", "grad_clip",
                 "loss_scale"}
-
-
-def interval_name(rounds: int) -> str:
-    """What an interval over rounds is: one of 95 % from six rounds on, else their range with how often that holds the
-    true median, 1 - 2^(1-n). The same words as interval_name() of bench/base/statistics.h."""
-    if rounds < 2:
-        return "interval"
-    return "95 % interval" if rounds >= 6 else f"range ({100 * (1 - 2.0 ** (1 - rounds)):.0f} %)"
 
 
 @dataclass
@@ -46,7 +35,6 @@ class Ratio:
     value: float
     against: str
     interval: tuple[float, float] | None = None
-    rounds: int = 0  # that both took part in
 
     @property
     def peer(self) -> str:
@@ -71,6 +59,7 @@ class TimeToLoss:
     loss: float  # asked for
     reached: int  # rounds
     rounds: int  # that count
+    interval: str = ""  # what its intervals are called
     seconds: Estimate | None = None
     steps: Estimate | None = None
     tokens: Estimate | None = None
@@ -99,6 +88,7 @@ class Row:
     rounds: list[dict[str, list]] = field(default_factory=list)  # steps of each run that counts, as columns
     warmup: int = 0  # steps, of the run that took the most
     counted: int = 0  # rounds that the numbers are of: without disturbed ones, where others are left
+    interval: str = ""  # what intervals over as many are called
     counterpart: "Row | None" = None  # PyTorch's same rung, where it is ok
     peer: str = ""  # "pytorch" or "llmc"; "" for a rung
     tokens_per_second: float | None = None
@@ -121,12 +111,8 @@ class Row:
     curves: list[Curve] = field(default_factory=list)  # of each run until a loss that counts
     math: str = ""  # what its GEMMs run on
     world_size: int = 1
-    disturbance: str = ""  # "throttled" or "shared", where that was so in every round
-    source_hash: str = ""
     settings: str = ""  # of its configuration, what else changes its time than model, batch, length and steps
     configuration: dict = field(default_factory=dict)  # all of it that may, what a trainer of one's own recorded too
-    changes: str = ""  # what it changes against its parent, as its ladder says
-    beside: bool = False  # the ladder, as it says
     place: int = 0  # in its ladder; what isn't in it comes last
     ours: bool = True  # of Stepladder's own ladder, whose sources are here
     diff: sources.Diff | None = None  # against its parent
@@ -202,7 +188,7 @@ class Workload:
     ladder: str = ""  # the name of one of one's own
     file: str = ""
     main: bool = True  # of the device's first results, which the charts of the ladder show
-    groups: dict[str, list[str]] = field(default_factory=lambda: sources.groups(sources.LADDER))
+    groups: list["Group"] = field(default_factory=list)  # whose two ends were measured
 
     def __str__(self) -> str:
         return f"{self.label + ': ' if self.label else ''}{self.model}, B = {self.B}, T = {self.T}" + \
@@ -240,31 +226,9 @@ class Group:
     """Several rungs taken as one step, from the rung before them to their last."""
 
     name: str
-    before: Row
-    rows: list[Row]  # its rungs that took part
-
-    @property
-    def after(self) -> Row:
-        return self.rows[-1]
-
-    @property
-    def gain(self) -> float:
-        return self.after.speedup_over(self.before)
-
-    @property
-    def gain_in_pytorch(self) -> float | None:
-        before, after = self.before.counterpart, self.after.counterpart
-        return after.speedup_over(before) if before and after else None
-
-
-def groups_of(workload: Workload) -> list[Group]:
-    """Those whose two ends were measured."""
-    groups = []
-    for name, (before, *rungs) in workload.groups.items():
-        start, rows = workload.find(before), [row for rung in rungs if (row := workload.find(rung))]
-        if start and start.ok and rows and rows[-1].rung == rungs[-1] and rows[-1].ok:
-            groups.append(Group(name, start, rows))
-    return groups
+    rungs: list[str]  # that took part
+    gain: float
+    gain_in_pytorch: float | None
 
 
 def span(counts: Iterable[int]) -> str:
@@ -281,8 +245,8 @@ def rounds_of(rows: Iterable[Row]) -> str:
 def with_interval(rows: Iterable[Row]) -> str:
     """That medians of rows have their interval beside them, by the name of that of the fewest rounds; "" where none has
     one."""
-    counted = [row.counted for row in rows if row.interval_ms]
-    return f", with the {interval_name(min(counted))} over rounds" if counted else ""
+    fewest = min((row for row in rows if row.interval_ms), default=None, key=lambda row: row.counted)
+    return f", with the {fewest.interval} over rounds" if fewest else ""
 
 
 GAINS = {"ladder": "ladder gain", "without": "leave-one-out", "only": "only-one"}
@@ -354,16 +318,9 @@ class Results:
     workloads: list[Workload]
     ablations: list[Ablation] = field(default_factory=list)
     name: str = ""  # of the file
-    about: str = ""  # what a campaign's part is for
-    context: dict = field(default_factory=dict)
-    plan: dict = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
     scaling: list[Scaled] = field(default_factory=list)
     predicted: list[Predicted] = field(default_factory=list)
     mixed: bool = False  # measured on several devices: only ratios compare
-    against: list[Ratio] = field(default_factory=list)  # the fastest rung, to each peer's fastest on its workload
-    learning: str = ""  # what there is to say of rungs whose speed says nothing
     profiles: list = field(default_factory=list)  # of profiles.Profile, given with them
     history: list = field(default_factory=list)  # of history.Series
 
@@ -372,11 +329,6 @@ class Results:
         """Every rung that took part, in the order of the ladder."""
         places = {row.rung: row.place for workload in self.workloads for row in workload.rows}
         return sorted(places, key=places.get)
-
-    @property
-    def ladder(self) -> str:
-        """The name of a ladder of one's own; "" for Stepladder's."""
-        return plain((self.plan.get("ladder") or {}).get("name", ""))
 
     @property
     def of_others(self) -> bool:
@@ -513,20 +465,19 @@ def read(path: Path, data: dict | None = None) -> Results:
 
 def _results(data: dict) -> Results:
     workloads: dict[tuple, Workload] = {}
-    device, model = data["context"]["device"], device_model(data["context"])
+    device, model = data["context"]["device"], plain(data["context"]["device"]["name"])
     own = data["plan"].get("ladder")  # not Stepladder's
     ladder = sources.rows(own) if own else sources.LADDER
     for variant in sorted(data["variants"], key=lambda variant: "peer" in variant):  # rungs first
         workload = workloads.setdefault(_key(variant), Workload(
-            *_key(variant), device=model, groups=sources.groups(ladder), ladder=plain((own or {}).get("name", ""))))
+            *_key(variant), device=model, ladder=plain((own or {}).get("name", ""))))
         runs = [run for run in data["runs"] if run["variant"] == variant["variant"] and _key(run) == _key(variant)
+                and run["round"] in variant["counted"]
                 and not run["config"].get("independent_ranks", run["config"].get("apart"))]  # which only the scaling is of
-        row = _row(variant, _undisturbed(runs))
+        row = _row(variant, runs)
         row.ours = not own
         row.diff = sources.diff_of_commands(row.rung, ladder) if own else sources.diff(row.rung)
         row.place = [*ladder, row.rung].index(row.rung)
-        row.beside = ladder.get(row.rung, {}).get("beside") is True
-        row.changes = plain(str(ladder.get(row.rung, {}).get("changes", "")), 400)
         if row.ok and not all(row.rounds or [{}]):
             raise ValueError(f"{row.rung} on {workload} is ok, yet a run of it has no steps")
         if row.rung.startswith(ABLATIONS):
@@ -541,26 +492,16 @@ def _results(data: dict) -> Results:
             for rung in workload.rows:
                 if row.rung == f"{row.peer}/{rung.rung}":
                     rung.counterpart = row
-    report, plan = data.get("report", {}), data["plan"]  # what `stepladder report` says of the file
-    if "rounds" in (stopped := data.get("stopped") or {}):
-        plan = plan | {"rounds": stopped["rounds"]}  # as many as it took
+    for item in data.get("groups", []):
+        workloads[_key(item)].groups.append(Group(
+            plain(item["name"]), [plain(rung) for rung in item["rungs"]], item["ratio"]["value"],
+            item["pytorch"] and item["pytorch"]["value"]))
     used = [workload for workload in workloads.values() if workload.rows or workload.all_peers]
-    ablations = [_ablation(item) for item in data.get("ablations", [])]
-    return Results(model, plain(device["backend"]), used, ablations,
-                   name=plain(report.get("name", "")), about=plain(report.get("about", ""), 200),
-                   context=data["context"], plan=plan, against=[_ratio(ratio) for ratio in report.get("against", [])],
-                   learning=plain(report.get("learning", ""), 400),
-                   warnings=[plain(line, 400) for line in report.get("warnings", [])],
-                   notes=[plain(line, 400) for line in report.get("notes", [])],
+    return Results(model, plain(device["backend"]), used, [_ablation(item) for item in data.get("ablations", [])],
+                   name=plain(data.get("report", {}).get("name", "")),
                    scaling=[_scaled(item) for item in data.get("scaling", [])],
                    predicted=[Predicted(plain(x["variant"]), x["devices"], x["batch"], x["tokens_per_second"],
                                         x["efficiency"]) for x in data.get("scaling_predicted", [])])
-
-
-def _undisturbed(runs: list[dict]) -> list[dict]:
-    """Those that a row's numbers are of: without runs on a device that was throttled or shared, where others are left.
-    The same as rows_of() of bench/results/rounds.cpp."""
-    return [run for run in runs if not any((run["summary"] or {}).get(how) for how in ("throttled", "shared"))] or runs
 
 
 def _row(variant: dict, runs: list[dict]) -> Row:
@@ -571,11 +512,8 @@ def _row(variant: dict, runs: list[dict]) -> Row:
     row.math = plain(variant["config"].get("math", ""))
     row.world_size = variant["config"].get("world_size", 1)
     row.configuration = {key: value for key, value in variant["config"].items() if key not in NOT_SETTINGS}
-    row.settings = ", ".join(f"{name.replace('_', ' ')} {plain(str(value), 40)}" for name, default in SETTINGS.items()
-                             if (value := variant["config"].get(name, default)) != default)
-    row.disturbance = variant["disturbance"] if variant.get("disturbed") else ""
-    row.counted = variant["rounds"] - (0 if row.disturbance else variant.get("disturbed_rounds", 0))
-    row.source_hash = runs[-1]["source_hash"] if runs else ""
+    row.settings = plain(variant.get("settings", ""), 400)
+    row.counted, row.interval = len(variant["counted"]), variant["interval"]
     row.joules_unknown = next((plain(run["summary"]["joules_unknown"], 200) for run in runs
                                if run["summary"] and "joules_unknown" in run["summary"]), "")
     if not row.ok:
@@ -603,7 +541,7 @@ def _row(variant: dict, runs: list[dict]) -> Row:
 def _time_to_loss(item: dict, rounds: int, rung: str) -> TimeToLoss:
     known = {name: Estimate(*_estimate(item[name], "value", rung))
              for name in ("seconds", "steps", "tokens", "joules") if name in item}
-    return TimeToLoss(item["loss"], item["reached"], rounds, **known, first=_ratio(item.get("speedup_first")))
+    return TimeToLoss(item["loss"], item["reached"], rounds, item.get("interval", ""), **known, first=_ratio(item.get("speedup_first")))
 
 
 def _curve(run: dict) -> Curve | None:
@@ -633,7 +571,7 @@ def _ratio(speedup: dict | None) -> Ratio | None:
     if speedup is None:
         return None
     value, interval = _estimate(speedup, "ratio", plain(speedup["against"]))
-    return Ratio(value, plain(speedup["against"]), interval, speedup.get("rounds", 0))
+    return Ratio(value, plain(speedup["against"]), interval)
 
 
 def _ablation(item: dict) -> Ablation:

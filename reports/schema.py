@@ -35,13 +35,6 @@ def kind_of(data: dict) -> str:
     return "profile" if "profile" in data else data.get("kind", "results")
 
 
-def device_model(context: dict) -> str:
-    """The name of a device's model, of a CPU with how many cores were used: as device_model() of
-    bench/results/results.h."""
-    name, cores = plain(context["device"]["name"]), context.get("cores")
-    return f"{name}, {cores} core{'s' * (cores != 1)}" if context["device"]["backend"] == "cpu" and cores else name
-
-
 def check(path: Path) -> None:
     """Throws ResultsError unless the file holds what the contract says, and nothing besides."""
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:

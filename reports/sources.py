@@ -48,15 +48,6 @@ def rows(ladder: object) -> dict[str, dict]:
         if isinstance(rungs, list) else {}
 
 
-def groups(ladder: dict[str, dict]) -> dict[str, list[str]]:
-    """By name what published tables have as one step: the rung before its first rung, then its rungs."""
-    names: dict[str, list[str]] = {}
-    for rung in ladder.values():
-        if name := rung.get("group"):
-            names.setdefault(str(name), [str(rung.get("parent"))]).append(str(rung["name"]))
-    return names
-
-
 def diff(rung: str) -> Diff | None:
     """None for a rung without a parent, and where a file is not here."""
     parent = LADDER.get(rung, {}).get("parent")

@@ -127,7 +127,7 @@ TEST(History, OneBadDayHidesNoChangeAndIsNamed) {
     EXPECT_EQ(points[i].outlier, i == 3) << i;
   }
   EXPECT_NEAR(points[8].level_ms / points[7].level_ms, 1.048, 0.002);
-  EXPECT_TRUE(says(terminal_report(history), {"+4.", "outlier +9."}));
+  EXPECT_TRUE(says(terminal(sections_of(history), false), {"+4.", "outlier +9."}));
   EXPECT_EQ(to_json(history)["series"][0]["points"][3]["outlier"], true);
 }
 
@@ -185,8 +185,9 @@ TEST(History, FilesAreOrderedByTimeAndGroupedByDevice) {
     EXPECT_EQ(series.points[i].changed, i == 14) << i;
   }
   EXPECT_NEAR(series.points[0].level_ms, 40.01, 0.01);
-  EXPECT_TRUE(says(terminal_report(history), {"13_cuda_graphs, gpt2 B=16 T=1024; NVIDIA H200", "+10.0 %"}));
-  EXPECT_TRUE(says(markdown_report(history), {"## 13_cuda_graphs", "| commit15 |"}));
+  EXPECT_TRUE(says(terminal(sections_of(history), false),
+                   {"13_cuda_graphs, gpt2 B=16 T=1024; NVIDIA H200", "+10.0 %"}));
+  EXPECT_TRUE(says(markdown(sections_of(history)), {"## 13_cuda_graphs", "| commit15 |"}));
   EXPECT_EQ(to_json(history)["series"][0]["points"][14]["changed"], true);
 }
 
@@ -215,7 +216,7 @@ TEST(History, OtherSettingsAreAnotherSeries) {
   for (const Series& series : history.series)
     EXPECT_TRUE(std::ranges::none_of(series.points, &HistoryPoint::changed))
         << "a dtype is no change of speed";
-  EXPECT_TRUE(says(terminal_report(history),
+  EXPECT_TRUE(says(terminal(sections_of(history), false),
                    {"gpt2 B=16 T=1024, dtype fp16, 40 steps; NVIDIA H200", "dtype bf16", "abc0000-dirty"}));
   EXPECT_EQ(to_json(history)["series"][1]["settings"], "dtype bf16, 40 steps");
 }
@@ -286,7 +287,7 @@ TEST(History, ARowThatWasThrottledThroughoutIsNoPointButNamed) {
   results.runs[0].summary->throttled = true;
   const History history = history_of({{"a.json", results}}, 0.01);
   EXPECT_TRUE(history.series.empty());
-  EXPECT_TRUE(says(terminal_report(history), {"02_tf32", "a.json", "throttled"}));
+  EXPECT_TRUE(says(terminal(sections_of(history), false), {"02_tf32", "a.json", "throttled"}));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ try:
     import profiles
     import published
     import results
+    import schema
     import sources
 except ModuleNotFoundError as missing:
     raise unittest.SkipTest(f"no {missing.name}: the reports' Python packages are not installed") from None
@@ -92,7 +93,7 @@ class Rows(unittest.TestCase):
                      ' "not_applicable": []}'):
             with tempfile.TemporaryDirectory() as folder:
                 Path(folder, "bad.json").write_text(text)
-                with self.assertRaisesRegex(results.ResultsError, "bad.json"):
+                with self.assertRaisesRegex(schema.ResultsError, "bad.json"):
                     published.load(Path(folder))
 
 
@@ -308,7 +309,7 @@ class Beside(unittest.TestCase):
         own.workloads[0].rows[0].ours = False
         self.assertFalse(published.told_by([own]))
         self.assertTrue(published.told_by([own, ours(LADDER)]) and published.told_by([]))
-        own.plan = {"ladder": {"name": "raschka-pytorch"}}
+        own.workloads[0].ladder = "raschka-pytorch"
         self.assertTrue(published.told_by([own]))
 
     def test_lines_of_code_are_counted(self):

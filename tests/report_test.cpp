@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "bench/report/ablation.h"
+#include "bench/report/answer.h"
 #include "bench/report/speedups.h"
 #include "bench/results/json.h"
 #include "tests/files.h"
@@ -110,6 +111,32 @@ TEST(Report, PeersStandBesideTheirRungsAndInATableOfTheirOwn) {
   results["plan"]["peers"] = {"pytorch/00_fp32_baseline", "pytorch/02_tf32", "llmc"};
   EXPECT_TRUE(says(markdown(results), {"Unfinished", "4 of 10"}));
   EXPECT_TRUE(says(terminal_report(results_from(results)), {"x PyTorch", "pytorch/00_fp32_baseline"}));
+}
+
+TEST(Report, RungsThatAreOneStepElsewhereAreTakenAsOne) {
+  std::vector<Json> runs;
+  for (const auto& [name, ms] :
+       {std::pair("05_mixed_precision", 100.0), std::pair("06_fused_classifier", 90.0),
+        std::pair("08_fused_elementwise", 50.0), std::pair("10_padded_vocab", 30.0),
+        std::pair("pytorch/05_mixed_precision", 140.0), std::pair("pytorch/08_fused_elementwise", 70.0)}) {
+    runs.push_back(run_json(name, 0, ms));
+    if (std::string(name).starts_with("pytorch")) runs.back()["peer"] = "pytorch";
+  }
+  runs.push_back(run_json("05_mixed_precision", 1, 400));
+  const auto groups = [&] {
+    const Results results = results_from(results_json(runs));
+    return Findings(results).groups;
+  };
+  ASSERT_EQ(groups().size(), 1U);
+  const GroupGain group = groups().front();
+  EXPECT_EQ(group.name, "fused kernels");
+  EXPECT_EQ(group.rungs, (std::vector<std::string>{"06_fused_classifier", "08_fused_elementwise"}));
+  EXPECT_DOUBLE_EQ(group.ratio.value, 2.0) << "of the round that both ends have";
+  EXPECT_DOUBLE_EQ(group.pytorch.value().value, 2.0);
+  EXPECT_TRUE(says(markdown(results_json(runs)),
+                   {"| fused kernels | 05_mixed_precision | 08_fused_elementwise | 2.00 | 2.00 |"}));
+  runs[2]["status"] = "oom";
+  EXPECT_TRUE(groups().empty()) << "an end failed";
 }
 
 TEST(Report, SeveralWorkloadsAndValidationGetTheirColumns) {
@@ -252,7 +279,8 @@ TEST(Report, OfSeveralDevicesHasRatiosOnly) {
 TEST(Report, NotesTellWarningsFromReadingAids) {
   Json results = results_json({run_json("00_fp32_baseline", 0, 360)});
   results["complete"] = false;
-  const auto notes = report_notes(results_from(results));
+  const Results read = results_from(results);
+  const auto notes = notes_of(Findings(read));
   EXPECT_EQ(std::count_if(notes.begin(), notes.end(), [](const Note& n) { return n.warning; }), 1);
   const auto warning = std::find_if(notes.begin(), notes.end(), [](const Note& n) { return n.warning; });
   EXPECT_TRUE(says(warning->text, {"Unfinished"}));
@@ -327,7 +355,10 @@ TEST(Report, StandsAgainstThePeersFastestInTheSameRounds) {
       runs.back()["peer"] = peer;
     }
   }
-  const auto against = [&] { return against_peers(results_from(results_json(runs))); };
+  const auto against = [&] {
+    const Results results = results_from(results_json(runs));
+    return against_peers(Findings(results));
+  };
   ASSERT_EQ(against().size(), 2U);
   EXPECT_EQ(against()[0].against, "pytorch/13_cuda_graphs");
   EXPECT_DOUBLE_EQ(against()[0].ratio.value, 1.75);

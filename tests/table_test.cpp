@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <stdexcept>
 
+#include "bench/base/section.h"
 #include "bench/base/text.h"
 #include "model/error.h"
 
@@ -68,6 +69,60 @@ TEST(Table, TheRuleOfANumberAtTheEndIsAsWideAsTheNumber) {
   table.add({"00", "1"});
   const std::string text = table.terminal(false, Table::kWidth), rule = text.substr(text.find('\n') + 1);
   EXPECT_TRUE(rule.starts_with("----  " + std::string(35, '-') + "\n")) << text;
+}
+
+Table with_intervals() {
+  Table table({{"rung", Align::left},
+               {"median", Align::right, 0, false, "ms", "of a step"},
+               {"x baseline", Align::right, 4}},
+              "Rungs");
+  table.add({Cell("02_tf32", "", "", "GEMMs on TF32"), "17.0",
+             Cell::of(Estimate{1.5, Interval{1.25, 1.75}, 6}, 2, "against 00")});
+  table.add({"a,b \"c\"", kNone, Cell::of(std::nullopt, 2)});
+  return table;
+}
+
+TEST(Table, OneCellIsTheSameForEveryReader) {
+  const Table table = with_intervals();
+  EXPECT_NE(table.terminal().find("02_tf32       17.0  1.50 (1.25 to 1.75)\n"), std::string::npos)
+      << table.terminal();
+  EXPECT_NE(table.markdown().find("| 02_tf32 | 17.0 | 1.50 (1.25 to 1.75) |"), std::string::npos);
+  EXPECT_NE(table.markdown().find("| rung | median ms | x baseline |"), std::string::npos);
+  const auto json = table.json();
+  EXPECT_EQ(json["heading"], "Rungs");
+  EXPECT_EQ(json["columns"][1], (nlohmann::ordered_json{{"title", "median"},
+                                                        {"unit", "ms"},
+                                                        {"align", "right"},
+                                                        {"priority", 0},
+                                                        {"reasons", false},
+                                                        {"meaning", "of a step"}}));
+  EXPECT_EQ(json["rows"][0][0]["more"], "GEMMs on TF32");
+  EXPECT_EQ(json["rows"][0][1], "17.0");
+  EXPECT_EQ(json["rows"][0][2]["text"], "1.50");
+  EXPECT_EQ(json["rows"][0][2]["between"], "1.25 to 1.75");
+  EXPECT_EQ(json["rows"][0][2]["hint"], "against 00");
+}
+
+TEST(Table, MarkdownMayLeaveOutColumnsByTheirPriority) {
+  EXPECT_NE(with_intervals().markdown(4).find("x baseline"), std::string::npos);
+  EXPECT_EQ(with_intervals().markdown(5).substr(0, 23), "| rung | median ms |\n| ");
+}
+
+TEST(Table, CsvHasTheTextOfEachCellQuotedWhereItHasTo) {
+  Table table({{"name"}, {"reason"}});
+  table.add({"a,b", "c \"d\"\n" + std::string(500, 'x')});
+  EXPECT_EQ(table.csv(), "name,reason\n\"a,b\",\"c \"\"d\"\"?" + std::string(500, 'x') + "\"\n") << "whole";
+}
+
+TEST(Section, HoldsSentencesTablesAndNotes) {
+  Section section{.heading = "ladder", .sentences = {"Fastest: 02_tf32."}, .tables = {with_intervals()}};
+  section.notes = {{"Unfinished.", true}, {"Step_time_: host clock."}};
+  const std::string terminal = section.terminal(true), markdown = section.markdown(2);
+  EXPECT_TRUE(terminal.starts_with("ladder\nFastest: 02_tf32.\n\nRungs\n\nrung")) << terminal;
+  EXPECT_TRUE(terminal.ends_with("\n\nUnfinished.\nStep_time_: host clock.\n")) << terminal;
+  EXPECT_TRUE(markdown.starts_with("## ladder\n\nFastest: 02_tf32.\n\n### Rungs\n\n| rung |")) << markdown;
+  EXPECT_TRUE(markdown.ends_with("\n- Unfinished.\n- Step_time\\_: host clock.\n")) << markdown;
+  EXPECT_EQ(section.json()["notes"][0]["warning"], true);
 }
 
 TEST(Text, NumbersAtTheEdgesStayReadable) {

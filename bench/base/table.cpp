@@ -20,9 +20,21 @@ std::string figures(double value, std::optional<int> digits) {
   return digits ? fixed(value, *digits) : sized(value);
 }
 
+/// A cell where there is not room for everything.
+std::string text_in(const Cell& cell) {
+  return printable(cell.between.empty() ? cell.text : cat(cell.text, " (", cell.between, ")"), kMaxCell);
+}
+
 /// "crash" of "crash: exit status 7".
 std::string without_reason(const std::string& cell) {
   return cell.substr(0, cell.find(": "));
+}
+
+std::string csv_cell(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string cell = "\"";
+  for (const char c : text) cell += c == '"' ? "\"\"" : std::string(1, c);
+  return cell + "\"";
 }
 
 }  // namespace
@@ -55,87 +67,155 @@ std::string interval_text(const Estimate& estimate, std::optional<int> digits) {
   return interval ? cat(figures(interval->lo, digits), " to ", figures(interval->hi, digits)) : kNone;
 }
 
-void Table::add(std::vector<std::string> cells) {
+Cell Cell::of(const std::optional<Estimate>& estimate, std::optional<int> digits, std::string why) {
+  if (!estimate) return kNone;
+  return {figures(estimate->value, digits), estimate->interval ? interval_text(*estimate, digits) : "",
+          std::move(why)};
+}
+
+void Table::add(std::vector<Cell> cells) {
   check(cells.size() == columns_.size(), "a row of ", cells.size(), " cells in a table of ", columns_.size(),
         " columns");
-  for (std::string& cell : cells) cell = printable(cell, kMaxCell);
+  for (Cell& cell : cells)
+    for (std::string* text : {&cell.text, &cell.between, &cell.hint, &cell.more})
+      *text = without_controls(*text);
   rows_.push_back(std::move(cells));
+}
+
+std::vector<size_t> Table::widths() const {
+  std::vector<size_t> widths;
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    widths.push_back(text_width(columns_[i].header()));
+    for (const auto& row : rows_) widths[i] = std::max(widths[i], text_width(text_in(row[i])));
+  }
+  return widths;
+}
+
+/// What the last column takes at least: a text may go on, as nothing stands behind it.
+size_t Table::least_of_last() const {
+  const Column& last = columns_.back();
+  if (last.spare > 0) return widths().back();
+  size_t least = text_width(last.header());
+  if (last.reasons)
+    for (const auto& row : rows_) least = std::max(least, text_width(without_reason(text_in(row.back()))));
+  return least;
+}
+
+std::pair<std::vector<size_t>, std::vector<std::string>> Table::fitting(size_t width) const {
+  const std::vector<size_t> wide = widths();
+  const size_t last = columns_.size() - 1;
+  std::vector<size_t> shown;
+  std::vector<std::string> left_out;
+  size_t total = least_of_last();
+  for (size_t i = 0; i <= last; ++i) {
+    if (i < last) total += wide[i] + 2;
+    shown.push_back(i);
+  }
+  const auto spare = [&](size_t i) {
+    const bool says = i == 0 || i == last || rows_.empty() ||
+                      std::ranges::any_of(rows_, [&](const auto& row) { return row[i].text != kNone; });
+    return !says ? 0 : columns_[i].spare ? columns_[i].spare : INT_MAX;
+  };
+  while (total > width) {
+    const auto next = std::ranges::min_element(shown, {}, spare);
+    if (next == shown.end() || spare(*next) == INT_MAX) break;
+    total -= wide[*next] + 2;
+    left_out.push_back(columns_[*next].header());
+    shown.erase(next);
+  }
+  return {shown, left_out};
 }
 
 std::string Table::terminal(bool wide, size_t width) const {
   const size_t last = columns_.size() - 1;
-  std::vector<size_t> widths, shown;
-  std::vector<std::string> left_out;
-  size_t total = 0, least = text_width(columns_[last].header);  // of the last: a text may go on, as nothing
-  for (size_t i = 0; i <= last; ++i) {                          // stands behind it
-    widths.push_back(text_width(columns_[i].header));
-    for (const auto& row : rows_) widths[i] = std::max(widths[i], text_width(row[i]));
-    if (i < last) total += widths[i] + 2;
-    shown.push_back(i);
-  }
-  if (columns_[last].reasons)
-    for (const auto& row : rows_) least = std::max(least, text_width(without_reason(row[last])));
-  if (columns_[last].spare > 0) least = widths[last];
-  total += least;
-  // Columns that say nothing go first.
-  const auto spare = [&](size_t i) {
-    const bool says = i == 0 || i == last || rows_.empty() ||
-                      std::ranges::any_of(rows_, [&](const auto& row) { return row[i] != kNone; });
-    return !says ? 0 : columns_[i].spare ? columns_[i].spare : INT_MAX;
-  };
-  while (!wide && total > width) {
-    const auto next = std::ranges::min_element(shown, {}, spare);
-    if (next == shown.end() || spare(*next) == INT_MAX) break;
-    total -= widths[*next] + 2;
-    left_out.push_back(columns_[*next].header);
-    shown.erase(next);
-  }
-
-  std::vector<std::vector<std::string>> rows = rows_;
+  std::vector<size_t> room = widths();
+  const auto [shown, left_out] = fitting(wide ? SIZE_MAX : width);
+  std::vector<std::string> ends;  // the last cells
+  for (const auto& row : rows_) ends.push_back(text_in(row.back()));
   std::string below;
   if (columns_[last].reasons && !wide) {
-    widths[last] = least;
-    for (auto& row : rows) {
-      const std::string word = without_reason(row[last]);
-      if (word != row[last] && total - least + text_width(row[last]) > width) {
+    room[last] = least_of_last();
+    size_t before = 0;
+    for (const size_t i : shown) before += i == last ? 0 : room[i] + 2;
+    for (size_t row = 0; row < rows_.size(); ++row) {
+      const std::string word = without_reason(ends[row]);
+      if (word != ends[row] && before + text_width(ends[row]) > width) {
         for (size_t i = 0; i < last && columns_[i].align == Align::left; ++i)
-          below += (i > 0 ? ", " : "") + row[i];
-        below += ": " + std::exchange(row[last], word) + "\n";
+          below += (i > 0 ? ", " : "") + rows_[row][i].text;
+        below += ": " + std::exchange(ends[row], word) + "\n";
       }
-      widths[last] = std::max(widths[last], text_width(row[last]));
+      room[last] = std::max(room[last], text_width(ends[row]));
     }
   }
 
   std::string text;
-  const auto add_line = [&](const auto& cell) {
+  const auto add_line = [&, &shown = shown](const auto& cell) {
     std::string line;
     for (const size_t i : shown)
-      line += (i != shown.front() ? "  " : "") + padded(cell(i), widths[i], columns_[i].align);
+      line += (i != shown.front() ? "  " : "") + padded(cell(i), room[i], columns_[i].align);
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   };
-  add_line([&](size_t i) { return columns_[i].header; });
+  add_line([&](size_t i) { return columns_[i].header(); });
   add_line([&](size_t i) {
     const bool may_go_on = i == last && columns_[i].align == Align::left;
-    return std::string(may_go_on ? std::min(widths[i], kRule) : widths[i], '-');
+    return std::string(may_go_on ? std::min(room[i], kRule) : room[i], '-');
   });
-  for (const auto& row : rows) add_line([&](size_t i) { return row[i]; });
+  for (size_t row = 0; row < rows_.size(); ++row)
+    add_line([&](size_t i) { return i == last ? ends[row] : text_in(rows_[row][i]); });
   text += below;
   if (!left_out.empty()) text += "--wide also shows: " + join(left_out, ", ") + "\n";
   return text;
 }
 
-std::string Table::markdown() const {
-  std::string text = "|";
-  for (const Column& column : columns_) text += " " + markdown_text(column.header) + " |";
-  text += "\n|";
-  for (const Column& column : columns_) text += column.align == Align::left ? " :--- |" : " ---: |";
-  text += "\n";
-  for (const auto& row : rows_) {
-    text += "|";
-    for (const std::string& cell : row) text += " " + markdown_text(cell) + " |";
+std::string Table::markdown(int least) const {
+  std::vector<size_t> shown;
+  for (size_t i = 0; i < columns_.size(); ++i)
+    if (columns_[i].spare == 0 || columns_[i].spare >= least) shown.push_back(i);
+  std::string text;
+  const auto add_line = [&](const auto& cell) {
+    for (const size_t i : shown) text += (i == shown.front() ? "|" : "") + cell(i) + "|";
     text += "\n";
-  }
+  };
+  add_line([&](size_t i) { return cat(" ", markdown_text(columns_[i].header()), " "); });
+  add_line([&](size_t i) { return std::string(columns_[i].align == Align::left ? " :--- " : " ---: "); });
+  for (const auto& row : rows_)
+    add_line([&](size_t i) { return cat(" ", markdown_text(text_in(row[i])), " "); });
   return text;
+}
+
+std::string Table::csv() const {
+  std::string text;
+  const auto add_line = [&](const auto& cell) {
+    for (size_t i = 0; i < columns_.size(); ++i) text += (i > 0 ? "," : "") + csv_cell(cell(i));
+    text += "\n";
+  };
+  add_line([&](size_t i) { return columns_[i].title; });
+  for (const auto& row : rows_) add_line([&](size_t i) { return row[i].text; });
+  return text;
+}
+
+nlohmann::ordered_json Table::json() const {
+  using Json = nlohmann::ordered_json;
+  Json columns = Json::array(), rows = Json::array();
+  for (const Column& c : columns_)
+    columns.push_back({{"title", c.title},
+                       {"unit", c.unit},
+                       {"align", c.align == Align::left ? "left" : "right"},
+                       {"priority", c.spare},
+                       {"reasons", c.reasons},
+                       {"meaning", c.meaning}});
+  for (const auto& row : rows_) {
+    Json cells = Json::array();
+    for (const Cell& cell : row)
+      cells.push_back((cell.between + cell.hint + cell.more).empty()
+                          ? Json(text_in(cell))
+                          : Json{{"text", printable(cell.text, kMaxCell)},
+                                 {"between", cell.between},
+                                 {"hint", printable(cell.hint, kMaxCell)},
+                                 {"more", printable(cell.more, kMaxCell)}});
+    rows.push_back(std::move(cells));
+  }
+  return {{"heading", heading_}, {"columns", std::move(columns)}, {"rows", std::move(rows)}};
 }
 
 }  // namespace stepladder

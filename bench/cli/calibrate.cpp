@@ -62,7 +62,7 @@ std::string table_of(const Noise& noise) {
          {std::tuple("time", &row.time, kMinLimit), std::tuple("cycles", &row.cycles, kMinCyclesLimit),
           std::tuple("energy", &row.energy, kMinEnergyLimit)}) {
       if (ratios->empty()) continue;
-      std::vector<std::string> cells = {key.first, key.second, what, std::to_string(ratios->size())};
+      std::vector<Cell> cells = {key.first, key.second, what, std::to_string(ratios->size())};
       for (size_t pairs : kPairs) cells.push_back(fixed(raised_limit(least, *ratios, pairs) * 100, 2));
       table.add(std::move(cells));
     }

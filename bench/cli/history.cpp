@@ -69,7 +69,9 @@ int show_history(HistoryOptions& options) {
 
   const std::string json = dump(to_json(history), 1) + "\n";
   if (options.format != "text") {
-    std::cout << (options.format == "json" ? json : markdown_report(history)) << std::flush;
+    std::cout << (options.format == "json" ? json
+                                           : "# Step times over time\n\n" + markdown(sections_of(history)))
+              << std::flush;
     return kExitOk;
   }
   fs::create_directories(options.out, error);
@@ -77,7 +79,7 @@ int show_history(HistoryOptions& options) {
   const std::string path = (fs::path(options.out) / "history.json").string();
   check_same_kind(path, "history");
   write_atomically(path, json);
-  std::cout << terminal_report(history) << "wrote " << printable(path, kMaxMessage) << std::endl;
+  std::cout << terminal(sections_of(history), false) << "wrote " << printable(path, kMaxMessage) << std::endl;
   return draw("history.py", {path, "--out=" + options.out}) ? kExitOk : kExitFailed;
 }
 

@@ -122,8 +122,8 @@ int trace(ProfileOptions& options) {
                      {"config", run.config}};
   file["profile"].update(run.profile);
   std::cout << (options.format == "json"       ? dump(file, 2) + "\n"
-                : options.format == "markdown" ? markdown_profile(file)
-                                               : terminal_profile(file, options.wide))
+                : options.format == "markdown" ? section_of_profile(file).markdown(1)
+                                               : section_of_profile(file).terminal(options.wide))
             << std::flush;
   if (!options.out.empty()) {
     ResultsFile out(options.out, context, Json::object(), Existing::overwrite, options.part);

@@ -11,6 +11,7 @@
 #include <functional>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -20,8 +21,8 @@
 #include "bench/cli/charts.h"
 #include "bench/cli/commands.h"
 #include "bench/plan/ladder_file.h"
-#include "bench/report/ablation.h"
-#include "bench/report/speedups.h"
+#include "bench/report/page.h"
+#include "bench/report/rows_table.h"
 #include "bench/results/file.h"
 #include "bench/results/run_json.h"
 #include "bench/run/child.h"
@@ -57,19 +58,18 @@ std::string name_of(const std::string& path, const std::vector<std::string>& pat
   return same > 1 ? path : last(path);
 }
 
-/// What the page reads of a result: all of it, with what only the journal holds, our notes, and how it stands
-/// against the peers, or, on the CPU, against the first rung's losses.
-Json page_json(const Results& results, const Json& given) {
-  Json json = results_file_json(results);
-  Json& report = json["report"] = given;
-  report.update({{"warnings", Json::array()}, {"notes", Json::array()}, {"against", Json::array()}});
-  report["learning"] = learning(results);
-  for (const Note& note : report_notes(results))
-    report[note.warning ? "warnings" : "notes"].push_back(note.text);
-  for (const Speedup& s : against_peers(results)) {
-    report["against"].push_back({{"against", s.against}, {"rounds", s.ratio.rounds}});
-    report["against"].back().update(to_json(s.ratio, "ratio"));
-  }
+/// Calls the device of a file by its model: of a CPU with how many cores were used.
+void name_device(Json& file) {
+  Results on;
+  on.context = file.value("context", Json::object());
+  if (on.device().is_object() && on.device().contains("name"))
+    file["context"]["device"]["name"] = on.device_model();
+}
+
+/// What charts are drawn of: all of a result, with what follows from it.
+Json chart_json(const MeasuredFile& file) {
+  Json json = results_file_json(file.findings);
+  json["report"] = {{"name", file.name}, {"path", file.path}};
   return json;
 }
 
@@ -96,10 +96,10 @@ Fd memory_file(const std::string& text) {
 }
 
 /// Rows on the workload that has the most of them: how much of a ladder a file holds.
-int64_t ladder_size(const Results& results) {
+int64_t ladder_size(const Findings& file) {
   std::map<std::string, int64_t> rows;
-  for (const ResultRow& v : aggregate(results))
-    if (!is_ablation(v.variant)) ++rows[v.workload];
+  for (const ResultRow& row : file.rows)
+    if (!is_ablation(row.variant)) ++rows[row.workload];
   int64_t most = 0;
   for (const auto& [workload, count] : rows) most = std::max(most, count);
   return most;
@@ -108,13 +108,6 @@ int64_t ladder_size(const Results& results) {
 /// What a report is of.
 class Given {
  public:
-  struct File {
-    std::string path, name, about;
-    Results results;
-    int64_t size;
-    std::string title() const { return printable(about.empty() ? name : cat(name, ": ", about), 400); }
-  };
-
   /// The parts of the files. Throws InputError.
   explicit Given(const std::vector<std::string>& paths) {
     std::error_code none;
@@ -136,28 +129,37 @@ class Given {
     }
     if (files_.empty() && others_.empty()) throw InputError("no results file is among those given");
     // The file that holds the most of a ladder leads.
-    std::ranges::stable_sort(files_, std::greater(), &File::size);
+    std::ranges::stable_sort(files_, std::greater(),
+                             [](const MeasuredFile& file) { return ladder_size(file.findings); });
+    shorten_names();
   }
 
-  const std::vector<File>& files() const { return files_; }
-  bool one_device() const { return devices_.size() < 2; }
+  const std::vector<MeasuredFile>& files() const { return files_; }
+  bool ratios_only() const { return of_several_devices(files_, profiles()); }
+  Json page() const { return page_json(files_, profiles()); }
 
-  /// What the page is made of: results, then profiles and a history, which is made of several results where
+  /// What charts are drawn of: results, then profiles and a history, which is made of several results where
   /// none was given. Leaves no results behind.
-  std::vector<Json> pages() {
+  std::vector<Json> charts() {
     std::vector<Json> all;
-    for (const File& file : files_)
-      all.push_back(
-          page_json(file.results, {{"name", file.name}, {"path", file.path}, {"about", file.about}}));
+    for (const MeasuredFile& file : files_) all.push_back(chart_json(file));
     all.insert(all.end(), others_.begin(), others_.end());
+    for (Json& file : all) name_device(file);
     if (files_.size() < 2 || has_history_) return all;
     std::vector<std::pair<std::string, Results>> named;
-    for (File& file : files_) named.emplace_back(file.name, std::move(file.results));
+    for (MeasuredFile& file : files_)
+      named.emplace_back(file.name, std::move(*results_.at(&file.findings.results())));
     all.push_back(to_json(history_of(std::move(named), kMinLimit)));
     return all;
   }
 
  private:
+  std::vector<TracedFile> profiles() const {
+    std::vector<TracedFile> traced;
+    for (const Json& other : others_)
+      if (other.contains("profile")) traced.push_back({other["report"]["name"], other});
+    return traced;
+  }
   static void warn(const std::string& what) {
     std::cerr << "stepladder: warning: " << printable(what, kMaxMessage) << "\n";
   }
@@ -170,9 +172,10 @@ class Given {
       others_.push_back(profile_json(std::move(part.profile)));
       others_.back()["report"] = {{"name", name}, {"path", path}};
     } else if (!part.results.runs.empty()) {
-      devices_.insert(part.results.device_model());
-      const int64_t size = ladder_size(part.results);
-      files_.push_back({path, name, part.about, std::move(part.results), size});
+      auto results = std::make_unique<Results>(std::move(part.results));
+      files_.push_back({path, name, part.about, Findings(*results)});
+      const Results* key = results.get();
+      results_.emplace(key, std::move(results));
     } else if (part.name.empty()) {
       throw InputError(
           cat(path, ": no run in it has finished: `stepladder resume ", path, "` goes on with it"));
@@ -187,41 +190,86 @@ class Given {
     others_.push_back(load_json(path));
     others_.back()["report"] = {{"name", name}, {"path", path}};
   }
+  /// Beside parts of a campaign, which have no extension, neither have files, where that tells them apart.
+  void shorten_names() {
+    std::vector<std::string> names;
+    for (const MeasuredFile& file : files_) names.push_back(file.name);
+    for (const Json& other : others_) names.push_back(other["report"]["name"]);
+    const auto stem = [](const std::string& name) {
+      return name.ends_with(".json") ? name.substr(0, name.size() - 5) : name;
+    };
+    if (std::ranges::all_of(names, [&](const auto& name) { return stem(name) != name; })) return;
+    for (MeasuredFile& file : files_)
+      if (std::ranges::count(names, stem(file.name), stem) == 1) file.name = stem(file.name);
+    for (Json& other : others_)
+      if (const std::string name = other["report"]["name"]; std::ranges::count(names, stem(name), stem) == 1)
+        other["report"]["name"] = stem(name);
+  }
 
-  std::vector<File> files_;
-  std::vector<Json> others_;  // for the page alone
-  std::set<std::string> devices_, seen_;
+  std::vector<MeasuredFile> files_;
+  std::map<const Results*, std::unique_ptr<Results>> results_;  // of the files
+  std::vector<Json> others_;                                    // for the page alone
+  std::set<std::string> seen_;
   bool has_history_ = false;
 };
 
-/// Tables on stdout, and in summary.md.
-void print_tables(const Given& given, const std::filesystem::path& out, bool wide) {
-  const bool ratios_only = !given.one_device();
-  std::string markdown = "# Stepladder\n";
-  for (const Given::File& file : given.files()) {
-    if (given.files().size() > 1) {
-      markdown += cat("\n## ", markdown_text(file.title()), "\n");
-      std::cout << "==== " << file.title() << "\n";
-    }
-    markdown += "\n" + markdown_report(file.results, ratios_only);
-    std::cout << terminal_report(file.results, ratios_only, wide) << "\n";
-  }
-  if (given.files().empty()) return;
-  const std::string summary = (out / "summary.md").string();
-  write_atomically(summary, markdown);
-  std::cout << "wrote " << printable(summary, kMaxMessage) << "\n" << std::flush;
+void write(const std::string& path, const std::string& text) {
+  write_atomically(path, text);
+  std::cout << "wrote " << printable(path, kMaxMessage) << "\n" << std::flush;
 }
 
-/// Whether the tables have a place in a file, as renew() in page.py wants it.
-bool has_marks(const std::string& path) {
-  const std::vector<std::string> both = {"<!-- stepladder: begin -->", "<!-- stepladder: end -->"};
-  std::vector<std::string> marks;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    if (line.ends_with('\r')) line.pop_back();
-    if (std::ranges::count(both, line) > 0) marks.push_back(line);
+/// Tables on stdout, and in summary.md and results.csv.
+void print_tables(const Given& given, const std::filesystem::path& out, bool wide) {
+  const bool ratios_only = given.ratios_only();
+  std::string markdown = "# Stepladder\n";
+  for (const MeasuredFile& file : given.files()) {
+    Section section = section_of(file.findings, ratios_only);
+    if (given.files().size() > 1) {
+      section.heading = file.title();
+      std::cout << "==== ";
+    }
+    markdown += "\n" + section.markdown();
+    std::cout << section.terminal(wide) << "\n";
   }
-  return marks == both;
+  if (given.files().empty()) return;
+  write((out / "summary.md").string(), markdown);
+  std::vector<NamedFindings> named;
+  for (const MeasuredFile& file : given.files()) named.push_back(file.named());
+  write((out / "results.csv").string(), rows_csv(named));
+}
+
+constexpr const char *kBegin = "<!-- stepladder: begin -->", *kEnd = "<!-- stepladder: end -->";
+
+/// A file's text with the tables between its marks, each on a line of its own. Throws InputError where it
+/// has no marks.
+std::string renewed(const std::string& path, const Given& given) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error))
+    throw InputError(cat(path, ": --into renews a file that is there; write the marks into one first"));
+  std::ifstream file(path, std::ios::binary);
+  std::string before, after, *to = &before, ends = "\n";
+  std::vector<std::string> marks;
+  bool all_crlf = true, any = false;
+  for (std::string line; std::getline(file, line);) {
+    any = true;
+    std::string text = line;
+    const bool crlf = text.ends_with('\r');
+    all_crlf &= crlf || file.eof();
+    if (crlf) text.pop_back();
+    const bool mark = text == kBegin || text == kEnd;
+    if (mark) marks.push_back(text);
+    if (mark && text == kEnd) to = &after;
+    if (marks.size() != 1 || mark) *to += line + (file.eof() && !mark ? "" : "\n");
+  }
+  if (marks != std::vector<std::string>{kBegin, kEnd})
+    throw InputError(
+        cat(path, ": wants one line ", kBegin, " and one ", kEnd, " below it, between which the tables go"));
+  if (given.files().empty()) throw InputError(cat(path, ": no results file to make tables of"));
+  std::string tables = tables_markdown(given.files());
+  if (any && all_crlf)
+    for (size_t at = 0; (at = tables.find('\n', at)) != std::string::npos; at += 2)
+      tables.insert(at, 1, '\r');
+  return before + tables + after;
 }
 
 int report(ReportOptions& options) {
@@ -229,14 +277,7 @@ int report(ReportOptions& options) {
   const InterruptGuard guard;
   Given given(options.results);
   std::error_code error;
-  if (!options.into.empty() && !fs::is_regular_file(options.into, error))
-    throw InputError(
-        cat(options.into, ": --into renews a file that is there; write the marks into one first"));
-  if (!options.into.empty() && !has_marks(options.into))
-    throw InputError(
-        cat(options.into,
-            ": wants one line <!-- stepladder: begin --> and one <!-- stepladder: end --> below it, "
-            "between which the tables go"));
+  const std::string into = options.into.empty() ? "" : renewed(options.into, given);
   fs::path out =
       options.out.empty() ? fs::path(options.results.front()).parent_path() : fs::path(options.out);
   // A dozen files, which nobody wants among his own.
@@ -248,16 +289,17 @@ int report(ReportOptions& options) {
                                    std::pair("index.html", "page"), std::pair("published.md", "published")})
     check_same_kind((out / file).string(), kind);
   print_tables(given, out, options.wide);
+  if (!into.empty()) write(options.into, into);
   check_interrupted();
   std::vector<Fd> files;
   std::vector<std::string> paths;
-  for (const Json& page : given.pages()) {
-    files.push_back(memory_file(dump(page)));
+  const auto pass = [&](const Json& json) {
+    files.push_back(memory_file(dump(json)));
     paths.push_back(cat("/proc/", ::getpid(), "/fd/", files.back().get()));
-  }
-  if (paths.empty()) return kExitOk;
+  };
+  pass(given.page());
+  for (const Json& chart : given.charts()) pass(chart);
   paths.push_back("--out=" + out.string());
-  if (!options.into.empty()) paths.insert(paths.end(), {"--into", options.into});
   return draw("report.py", paths) ? kExitOk : kExitFailed;
 }
 

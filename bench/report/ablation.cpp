@@ -216,6 +216,15 @@ Json to_json(const AblatedPair& row) {
   return json;
 }
 
+bool of_switches(const std::vector<AblatedRung>& rows) {
+  return std::ranges::none_of(rows, [](const AblatedRung& row) { return row.ladder.has_value(); });
+}
+
+std::vector<const Gain*> gains_of(const AblatedRung& row) {
+  return {row.ladder ? &*row.ladder : nullptr, row.without ? &*row.without : nullptr,
+          row.only ? &*row.only : nullptr};
+}
+
 Json to_json(const AblatedRung& row) {
   Json json = {{"rung", row.rung}, {"config", row.config}};
   if (row.ladder) json["ladder"] = to_json(*row.ladder);

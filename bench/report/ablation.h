@@ -48,6 +48,12 @@ struct AblatedRung {
   std::optional<Gain> only;     // the first rung -> the first rung with it alone; where asked for
 };
 
+/// What its gains are called, and they themselves in that order; null for a kind that was not asked for.
+inline constexpr const char* kGains[] = {"ladder gain", "leave-one-out", "only-one"};
+std::vector<const Gain*> gains_of(const AblatedRung& row);
+/// Whether the rows are of a ladder file's switches.
+bool of_switches(const std::vector<AblatedRung>& rows);
+
 /// Workload by workload in the order of the ladder; none unless the plan is of an ablation.
 std::vector<AblatedRung> ablated_rungs(const Results& results);
 

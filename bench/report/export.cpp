@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iomanip>
 #include <map>
 #include <set>
 
 #include "bench/base/statistics.h"
+#include "bench/base/table.h"
 #include "bench/base/text.h"
 #include "bench/report/ablation.h"
 #include "bench/report/speedups.h"
@@ -66,13 +68,6 @@ void shorten_ranks(Run& run) {
   }
 }
 
-std::string csv_cell(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string cell = "\"";
-  for (char c : text) cell += c == '"' ? "\"\"" : std::string(1, c);
-  return cell + "\"";
-}
-
 }  // namespace
 
 Json google_benchmark(const Results& results) {
@@ -123,52 +118,64 @@ Json google_benchmark(const Results& results) {
 }
 
 std::string csv(const Results& results) {
-  std::string text =
-      "variant,peer,backend,model,B,T,devices,independent_ranks,round,status,reason,median_step_ms,"
-      "p10_step_ms,p90_step_ms,first_step_ms,startup_ms,tokens_per_second,mfu_nanogpt,mfu_llmc,"
-      "final_loss,val_loss,live_peak_bytes,reserved_peak_bytes,process_peak_bytes,throttled,shared,"
-      "cycles,joules,until_loss,reached,steps_to_loss,seconds_to_loss,tokens_to_loss,joules_to_loss,"
-      "device,commit,time\n";
+  Columns<Run> columns;
+  const auto flag = [](const std::optional<bool>& known) { return !known ? "" : *known ? "true" : "false"; };
   const auto number = [](const std::optional<double>& value) { return value ? number_text(*value) : ""; };
-  const auto columns = static_cast<size_t>(std::ranges::count(text, ',')) + 1;
-  const std::vector<std::string> where = {text_at(results.device(), "name"),
-                                          text_at(results.context, "commit"),
-                                          text_at(results.context, "time")};
-  for (const Run& run : results.runs) {
-    std::vector<std::string> cells = {run.variant,
-                                      run.peer,
-                                      run.backend,
-                                      run.config.at("model"),
-                                      run.config.at("B").dump(),
-                                      run.config.at("T").dump(),
-                                      std::to_string(world_size(run.config)),
-                                      has_independent_ranks(run.config) ? "true" : "false",
-                                      std::to_string(run.round),
-                                      stepladder::name_of(run.status),
-                                      run.reason};
-    if (run.status == Status::ok) {
-      const Summary& s = *run.summary;
-      for (double value : {s.median_step_ms, s.p10_step_ms, s.p90_step_ms, s.first_step_ms, s.startup_ms,
-                           s.tokens_per_second})
-        cells.push_back(number_text(value));
-      for (const auto& value : {s.mfu_nanogpt, s.mfu_llmc, run.steps.back().loss, s.val_loss})
-        cells.push_back(number(value));
-      for (int64_t bytes : {s.memory.live_peak, s.memory.reserved_peak, s.memory.process_peak})  // 0: unknown
-        cells.push_back(bytes > 0 ? std::to_string(bytes) : "");
-      for (const auto& flag : {s.throttled, s.shared})
-        cells.emplace_back(!flag ? "" : *flag ? "true" : "false");
-      for (const auto& value : {s.cycles, s.joules}) cells.push_back(number(value));
-      if (const auto& to = s.to_loss)
-        cells.insert(cells.end(),
-                     {number_text(to->loss), to->reached ? "true" : "false", std::to_string(to->steps),
-                      number_text(to->seconds), number_text(to->tokens), number(to->joules)});
-    }
-    cells.resize(columns - where.size());
-    cells.insert(cells.end(), where.begin(), where.end());
-    for (std::string& cell : cells) cell = csv_cell(without_controls(cell));
-    text += join(cells, ",") + "\n";
-  }
-  return text;
+  const auto of_summary = [&](const char* title,
+                              std::function<std::string(const Run&, const Summary&)> cell) {
+    columns.add(title,
+                [=](const Run& run) { return run.status == Status::ok ? cell(run, *run.summary) : ""; });
+  };
+  const auto numbers = [&](std::initializer_list<std::pair<const char*, double Summary::*>> fields) {
+    for (const auto& [title, field] : fields)
+      of_summary(title, [field = field](const Run&, const Summary& s) { return number_text(s.*field); });
+  };
+  const auto known =
+      [&](std::initializer_list<std::pair<const char*, std::optional<double> Summary::*>> fields) {
+        for (const auto& [title, field] : fields)
+          of_summary(title, [=, field = field](const Run&, const Summary& s) { return number(s.*field); });
+      };
+  columns.add("variant", [](const Run& run) { return run.variant; });
+  columns.add("peer", [](const Run& run) { return run.peer; });
+  columns.add("backend", [](const Run& run) { return run.backend; });
+  for (const char* key : {"model", "B", "T"})
+    columns.add(key, [=](const Run& run) { return whole_text_at(run.config, key); });
+  columns.add("devices", [](const Run& run) { return cat(world_size(run.config)); });
+  columns.add("independent_ranks", [=](const Run& run) { return flag(has_independent_ranks(run.config)); });
+  columns.add("round", [](const Run& run) { return cat(run.round); });
+  columns.add("status", [](const Run& run) { return stepladder::name_of(run.status); });
+  columns.add("reason", [](const Run& run) { return run.reason; });
+  numbers({{"median_step_ms", &Summary::median_step_ms},
+           {"p10_step_ms", &Summary::p10_step_ms},
+           {"p90_step_ms", &Summary::p90_step_ms},
+           {"first_step_ms", &Summary::first_step_ms},
+           {"startup_ms", &Summary::startup_ms},
+           {"tokens_per_second", &Summary::tokens_per_second}});
+  known({{"mfu_nanogpt", &Summary::mfu_nanogpt}, {"mfu_llmc", &Summary::mfu_llmc}});
+  of_summary("final_loss", [=](const Run& run, const Summary&) { return number(run.steps.back().loss); });
+  known({{"val_loss", &Summary::val_loss}});
+  for (const auto& [title, peak] : {std::pair("live_peak_bytes", &Memory::live_peak),
+                                    std::pair("reserved_peak_bytes", &Memory::reserved_peak),
+                                    std::pair("process_peak_bytes", &Memory::process_peak)})
+    of_summary(title, [peak = peak](const Run&, const Summary& s) {  // 0 is unknown
+      return s.memory.*peak > 0 ? cat(s.memory.*peak) : "";
+    });
+  of_summary("throttled", [=](const Run&, const Summary& s) { return flag(s.throttled); });
+  of_summary("shared", [=](const Run&, const Summary& s) { return flag(s.shared); });
+  known({{"cycles", &Summary::cycles}, {"joules", &Summary::joules}});
+  const auto to_loss = [&](const char* title, std::function<std::string(const ToLoss&)> cell) {
+    of_summary(title, [=](const Run&, const Summary& s) { return s.to_loss ? cell(*s.to_loss) : ""; });
+  };
+  to_loss("until_loss", [](const ToLoss& t) { return number_text(t.loss); });
+  to_loss("reached", [=](const ToLoss& t) { return flag(t.reached); });
+  to_loss("steps_to_loss", [](const ToLoss& t) { return cat(t.steps); });
+  to_loss("seconds_to_loss", [](const ToLoss& t) { return number_text(t.seconds); });
+  to_loss("tokens_to_loss", [](const ToLoss& t) { return number_text(t.tokens); });
+  to_loss("joules_to_loss", [=](const ToLoss& t) { return number(t.joules); });
+  columns.add("device", [&](const Run&) { return text_at(results.device(), "name"); });
+  for (const char* key : {"commit", "time"})
+    columns.add(key, [&results, key](const Run&) { return text_at(results.context, key); });
+  return columns.table(results.runs).csv();
 }
 
 Results shortened(Results results) {

@@ -1,7 +1,7 @@
 #include "bench/report/profile_report.h"
 
 #include <algorithm>
-#include <functional>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -16,8 +16,15 @@ namespace {
 constexpr size_t kKernels = 20, kOps = 30;  // rows of the longest tables
 constexpr size_t kName = 60;                // characters
 
-std::string number(const Json& value, int digits) {
-  return value.is_number() ? fixed(value.get<double>(), digits) : kNone;
+/// A field of a file that may hold anything; null where it is missing.
+const Json& at(const Json& json, const char* key) {
+  static const Json none;
+  const auto found = json.is_object() ? json.find(key) : json.end();
+  return json.is_object() && found != json.end() ? *found : none;
+}
+
+std::string number(const Json& value, int digits, double scale = 1.0) {
+  return value.is_number() ? fixed(scale * value.get<double>(), digits) : kNone;
 }
 /// Three digits or more.
 std::string rate(const Json& value) {
@@ -27,125 +34,129 @@ std::string rate(const Json& value) {
 }
 /// A mean over steps of something counted.
 std::string count(const Json& value) {
+  if (!value.is_number()) return kNone;
   const auto n = value.get<double>();
-  return fixed(n, n == static_cast<double>(static_cast<int64_t>(n)) ? 0 : 1);
+  return fixed(n, n == std::trunc(n) ? 0 : 1);
 }
 
 /// Times of `rows`, each called by its field `key`, with how many things were `counted`.
-Table time_table(const Json& rows, const char* header, const char* key, const char* counted) {
-  Table table({{header, Align::left}, {"ms"}, {"%"}, {counted}});
+Table time_table(const Json& rows, const char* heading, const char* header, const char* key,
+                 const char* counted) {
+  Table table({{header, Align::left}, {"ms"}, {"%"}, {counted}}, heading);
   for (const Json& row : rows)
-    table.add({row[key], number(row["ms"], 3), number(row["percent"], 1), count(row[counted])});
+    table.add({text_at(row, key), number(at(row, "ms"), 3), number(at(row, "percent"), 1),
+               count(at(row, counted))});
   return table;
 }
 
 Table kernel_table(const Json& p) {
-  Table table({{"kernel", Align::left}, {"type", Align::left}, {"ms"}, {"%"}, {"count"}});
-  for (size_t i = 0; i < std::min(p["kernels"].size(), kKernels); ++i) {
-    const Json& row = p["kernels"][i];
-    table.add({printable(row["name"].get<std::string>(), kName), row.value("type", ""), number(row["ms"], 3),
-               number(row["percent"], 1), count(row["count"])});
+  Table table({{"kernel", Align::left}, {"type", Align::left}, {"ms"}, {"%"}, {"count"}}, "Kernels");
+  for (size_t i = 0; i < std::min(at(p, "kernels").size(), kKernels); ++i) {
+    const Json& row = at(p, "kernels")[i];
+    table.add({printable(text_at(row, "name"), kName), text_at(row, "type"), number(at(row, "ms"), 3),
+               number(at(row, "percent"), 1), count(at(row, "count"))});
   }
   return table;
 }
 
 Table op_table(const Json& p) {
   Table table({{"op", Align::left},
-               {"count"},
+               {"count", Align::right, 0, false, "", "calls in a step"},
                {"ms"},
                {"GB/s"},
                {"TFLOP/s", Align::right, 2},
                {"FLOP/B", Align::right, 1},
-               {"floor ms"},
-               {"floor %"},
-               {"% of gap"}});
-  for (size_t i = 0; i < std::min(p["ops"].size(), kOps); ++i) {
-    const Json& row = p["ops"][i];
-    const bool product = row["flops"].get<double>() > 0.0;
-    table.add({row["op"], count(row["count"]), number(row["ms"], 3), rate(row["gb_per_s"]),
-               product ? rate(row["tflops"]) : kNone, product ? rate(row["intensity"]) : kNone,
-               number(row["floor_ms"], 3), number(row["percent_of_ceiling"], 0),
-               number(row["percent_of_gap"], 1)});
+               {"floor", Align::right, 0, false, "ms", "what the measured rates of a copy and a GEMM allow"},
+               {"floor", Align::right, 0, false, "%", "of what the op takes"},
+               {"% of gap", Align::right, 0, false, "", "of what the step takes beyond all floors"}},
+              "Ops against their floors");
+  for (size_t i = 0; i < std::min(at(p, "ops").size(), kOps); ++i) {
+    const Json& row = at(p, "ops")[i];
+    const bool product = number_at(row, "flops").value_or(0.0) > 0.0;
+    table.add({text_at(row, "op"), count(at(row, "count")), number(at(row, "ms"), 3),
+               rate(at(row, "gb_per_s")), product ? rate(at(row, "tflops")) : kNone,
+               product ? rate(at(row, "intensity")) : kNone, number(at(row, "floor_ms"), 3),
+               number(at(row, "percent_of_ceiling"), 0), number(at(row, "percent_of_gap"), 1)});
   }
-  table.add({"idle", "", number(p["phases"].back()["ms"], 3), "", "", "", "", "",
-             number(p["idle_percent_of_gap"], 1)});
-  table.add({"step", "", number(p["device_ms"], 3), "", "", "", number(p["floor_ms"], 3),
-             fixed(100.0 * p["floor_ms"].get<double>() / p["device_ms"].get<double>(), 0), "100.0"});
+  const Json idle = at(p, "phases").empty() ? Json() : at(at(p, "phases").back(), "ms");
+  table.add({"idle", "", number(idle, 3), "", "", "", "", "", number(at(p, "idle_percent_of_gap"), 1)});
+  table.add(
+      {"step", "", number(at(p, "device_ms"), 3), "", "", "", number(at(p, "floor_ms"), 3),
+       fixed(100.0 * number_at(p, "floor_ms").value_or(0.0) / number_at(p, "device_ms").value_or(1.0), 0),
+       "100.0"});
   return table;
 }
 
 /// Each op with the types of what it reads and writes: what stays in 32 bits under mixed precision.
 Table type_table(const Json& p) {
   std::map<std::string, std::set<std::string>> types;
-  for (const Json& row : p["ops"]) {
-    const std::string name = row["op"];
+  for (const Json& row : at(p, "ops")) {
+    const std::string name = text_at(row, "op");
     for (const Json& one : row.value("types", Json::array()))
       types[name.substr(0, name.find(' '))].insert(one.get<std::string>());  // a product without its extents
   }
-  Table table({{"op", Align::left}, {"types", Align::left}});
+  Table table({{"op", Align::left}, {"types", Align::left}}, "Types of the numbers that ops read and write");
   for (const auto& [op, of] : types)
     table.add({op, join(std::vector<std::string>(of.begin(), of.end()), "; ")});
   return table;
 }
 
-std::string title(const Json& file) {
-  const Json& p = file["profile"];
+/// "?" where a file doesn't say.
+std::string workload_at(const Json& p) {
+  const Json& config = at(p, "config");
+  const bool known = at(config, "model").is_string() && at(config, "B").is_number_integer() &&
+                     at(config, "T").is_number_integer();
+  return known ? workload_of(config) : "?";
+}
+
+std::string profile_title(const Json& file) {
+  const Json& p = at(file, "profile");
   return cat(
-      p["variant"].get<std::string>(), " on ", file["context"]["device"].value("name", "?"), ", ",
-      workload_of(p["config"]), ": ", number(p["device_ms"], 3), " ms a step, mean of ",
-      p["steps"].get<int64_t>(), " traced",
-      p["untraced_step_ms"].is_number() ? cat("; ", number(p["untraced_step_ms"], 3), " ms untraced") : "",
-      ".\nTimes: ", p["times"].get<std::string>(), ".");
+      text_at(p, "variant"), " on ", text_at(at(at(file, "context"), "device"), "name"), ", ", workload_at(p),
+      ": ", number(at(p, "device_ms"), 3), " ms a step, mean of ", count(at(p, "steps")), " traced",
+      at(p, "untraced_step_ms").is_number() ? cat("; ", number(at(p, "untraced_step_ms"), 3), " ms untraced")
+                                            : "",
+      ".");
 }
 
 std::string sum(const Json& p) {
-  return cat("The phases sum to ", number(p["phases_ms"], 3), " ms, the device's timer has ",
-             number(p["device_ms"], 3), " ms: ", fixed(100.0 * p["phases_apart"].get<double>(), 2),
-             " % apart", p["phases_add_up"].get<bool>() ? "" : ", MORE THAN THE 2 % ALLOWED", ".");
+  return cat("The phases sum to ", number(at(p, "phases_ms"), 3), " ms, the device's timer has ",
+             number(at(p, "device_ms"), 3), " ms: ", number(at(p, "phases_apart"), 2, 100.0), " % apart",
+             at(p, "phases_add_up") == false ? ", MORE THAN THE 2 % ALLOWED" : "", ".");
 }
 
 std::string clocks(const Json& p) {
-  return cat("A step took ", number(p["step_ms"], 3), " ms by the host's clock, ", number(p["device_ms"], 3),
-             " ms by the device's timer and ", number(p["span_ms"], 3),
+  return cat("A step took ", number(at(p, "step_ms"), 3), " ms by the host's clock, ",
+             number(at(p, "device_ms"), 3), " ms by the device's timer and ", number(at(p, "span_ms"), 3),
              " ms to the end of the last record of its work: at most ",
-             fixed(100.0 * p["clocks_apart"].get<double>(), 2), " % apart",
-             p["clocks_agree"].get<bool>() ? "" : ", MORE THAN THE 1 % ALLOWED", ".");
+             number(at(p, "clocks_apart"), 2, 100.0), " % apart",
+             at(p, "clocks_agree") == false ? ", MORE THAN THE 1 % ALLOWED" : "", ".");
 }
 
 std::string rates(const Json& p) {
-  std::string text = cat("Measured rates: copy ", rate(p["ceilings"]["copy_gb_per_s"]), " GB/s");
-  for (const auto& [math, tflops] : p["ceilings"]["gemm_tflops"].items())
+  std::string text = cat("Measured rates: copy ", rate(at(at(p, "ceilings"), "copy_gb_per_s")), " GB/s");
+  for (const auto& [math, tflops] : at(at(p, "ceilings"), "gemm_tflops").items())
     text += cat(", ", math, " GEMM ", rate(tflops), " TFLOP/s");
   return text +
          ". An op's floor is the longer of bytes / copy and FLOPs / GEMM; the gap is what a step takes " +
          "beyond the sum of floors.";
 }
 
-std::string profile_text(const Json& file, const std::string& heading,
-                         const std::function<std::string(const Table&)>& text_of) {
-  const Json& p = file["profile"];
-  std::string text = title(file) + "\n";
-  const auto section = [&](const char* name, const Table& table) {
-    text += cat("\n", heading, name, "\n\n", text_of(table));
-  };
-  section("Phases", time_table(p["phases"], "phase", "name", "ops"));
-  text += "\n" + sum(p) + "\n" + clocks(p) + "\n";
-  section("Kernel types", time_table(p["kernel_types"], "type", "type", "count"));
-  if (!p["kernels"].empty()) section("Kernels", kernel_table(p));
-  section("Ops against their floors", op_table(p));
-  if (!p["ops"].empty() && p["ops"].front().contains("types"))
-    section("Types of the numbers that ops read and write", type_table(p));
-  return text + "\n" + rates(p) + "\n";
-}
-
 }  // namespace
 
-std::string terminal_profile(const Json& file, bool wide) {
-  return profile_text(file, "", [wide](const Table& table) { return table.terminal(wide); });
-}
-
-std::string markdown_profile(const Json& file) {
-  return "# Profile\n\n" + profile_text(file, "## ", [](const Table& table) { return table.markdown(); });
+Section section_of_profile(const Json& file) {
+  const Json& p = at(file, "profile");
+  Section section{.heading = printable(profile_title(file), 400)};
+  section.sentences.push_back(cat("Times: ", text_at(p, "times"), "."));
+  section.tables.push_back(time_table(at(p, "phases"), "Phases", "phase", "name", "ops"));
+  section.tables.push_back(time_table(at(p, "kernel_types"), "Kernel types", "type", "type", "count"));
+  if (!at(p, "kernels").empty()) section.tables.push_back(kernel_table(p));
+  section.tables.push_back(op_table(p));
+  if (const Json& ops = at(p, "ops"); !ops.empty() && ops.front().contains("types"))
+    section.tables.push_back(type_table(p));
+  for (const std::string& line : {sum(p), clocks(p), rates(p)})
+    section.notes.push_back({printable(line, 400)});
+  return section;
 }
 
 }  // namespace stepladder

@@ -1,35 +1,26 @@
-// The report of a results file: its table for the terminal and for Markdown.
+// The report of a results file.
 #pragma once
 
 #include <string>
-#include <vector>
 
-#include "bench/results/rounds.h"
+#include "bench/base/section.h"
+#include "bench/report/notes.h"
+#include "bench/report/speedups.h"
 
 namespace stepladder {
 
-/// What a context says of other processes that kept the machine busy, in a sentence; "" where it was as good
-/// as idle.
-std::string busy_note(const Json& context);
+/// The answer (the fastest rung, in how much memory, and against whom), what was measured on what, the
+/// tables, and the notes. `ratios_only` leaves out milliseconds, tokens and bytes, which those of another
+/// device beside them would be compared with.
+Section section_of(const Findings& file, bool ratios_only);
 
-/// A line that stands between the reader and a wrong reading of the table.
-struct Note {
-  std::string text;
-  bool warning = false;  // of the measurement; else of how to read it
-};
-std::vector<Note> report_notes(const Results& results);
+/// What each rung of an ablation is worth.
+Table ablations_table(const std::vector<AblatedRung>& rows, bool ratios_only);
 
-/// Of rungs on the CPU, whose speed says nothing, how many learn as the first one does; "" elsewhere.
-std::string learning(const Results& results);
+/// What each two switches are worth together.
+Table interactions_table(const std::vector<AblatedPair>& rows);
 
-/// How many times faster the fastest rung is than each peer's fastest on its workload, within rounds.
-/// Throttled rows don't count, and rungs on several devices only where there are no others.
-std::vector<Speedup> against_peers(const Results& results);
-
-/// The answer (the fastest rung, in how much memory, and against whom), what was measured on what, the table,
-/// and the notes. `ratios_only` leaves out milliseconds, tokens and bytes, which those of another device
-/// beside them would be compared with. Tables that are not `wide` fit the terminal, or 100 columns where
-/// there is none.
+/// A file's section as text. Tables that are not `wide` fit the terminal, or 100 columns where there is none.
 std::string terminal_report(const Results& results, bool ratios_only = false, bool wide = true);
 std::string markdown_report(const Results& results, bool ratios_only = false);
 

@@ -7,6 +7,7 @@
 #include "bench/plan/ladder_file.h"
 #include "bench/report/ablation.h"
 #include "bench/report/scaling.h"
+#include "bench/results/configuration.h"
 #include "bench/results/run_json.h"
 #include "bench/results/writer.h"
 
@@ -97,6 +98,7 @@ template <class Archive>
 void fields(Archive& a, Any<TimeToLoss> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, loss, reached)
   if (x.reached == 0) return;
+  a("interval", interval_name(x.reached));
   STEPLADDER_EACH(STEPLADDER_FIELD, seconds, steps, tokens)
   a.if_any("joules", x.joules);
   a.if_any("speedup_first", x.first);
@@ -129,7 +131,17 @@ void fields(Archive& a, Any<ResultRow> auto& x) {
     STEPLADDER_EACH(STEPLADDER_FIELD, disturbed_rounds, disturbance)
     a("disturbed", x.disturbed());
   }
+  std::vector<int64_t> counted;
+  for (const auto& [round, run] : x.runs) counted.push_back(round);
+  a("counted", counted);
+  a("interval", interval_name(std::ssize(counted)));
+  a.if_any("settings", settings_of(x.config));
   if (x.numbers) fields(a, *x.numbers);
+}
+
+template <class Archive>
+void fields(Archive& a, Any<GroupGain> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, name, before, rungs, config, ratio, pytorch)
 }
 
 template <class Archive>
@@ -157,16 +169,82 @@ std::vector<ResultRow> aggregate(const Results& results) {
   return rows;
 }
 
-Json results_file_json(const Results& results) {
-  Json json = to_json(results);
-  json["variants"] = Json::array();
-  for (const ResultRow& row : aggregate(results)) json["variants"].push_back(Writer::write(row));
-  for (const AblatedRung& row : ablated_rungs(results)) json["ablations"].push_back(to_json(row));
-  for (const AblatedPair& row : ablated_pairs(results)) json["interactions"].push_back(to_json(row));
-  for (const ScaledRun& row : scaling(results)) json["scaling"].push_back(to_json(row));
-  for (const PredictedRun& row : predicted_scaling(results))
-    json["scaling_predicted"].push_back(to_json(row));
+namespace {
+
+/// The rungs that a ladder has as one group, with its first one's place.
+struct Group {
+  std::string name, before;
+  std::vector<std::string> rungs;
+};
+std::vector<Group> groups_in(const Ladder& ladder) {
+  std::vector<Group> groups;
+  for (const Rung& rung : ladder.rungs) {
+    if (rung.group.empty()) continue;
+    const auto there = std::ranges::find(groups, rung.group, &Group::name);
+    if (there == groups.end())
+      groups.push_back({rung.group, rung.parent, {rung.name}});
+    else
+      there->rungs.push_back(rung.name);
+  }
+  return groups;
+}
+
+std::vector<GroupGain> group_gains(const Findings& file) {
+  std::vector<std::string> workloads;
+  for (const ResultRow& row : file.rows)
+    if (std::ranges::count(workloads, row.workload) == 0) workloads.push_back(row.workload);
+  const auto gain = [](const ResultRow* before, const ResultRow* after) {
+    const auto counts = [](const ResultRow* row) { return row && row->numbers && !row->disturbed(); };
+    return counts(before) && counts(after) ? speedup(before->runs, after->runs) : std::nullopt;
+  };
+  std::vector<GroupGain> gains;
+  for (const std::string& workload : workloads)
+    for (const Group& group : groups_in(file.ladder)) {
+      const std::string& last = group.rungs.back();
+      const auto ratio = gain(file.find(group.before, workload), file.find(last, workload));
+      if (!ratio) continue;
+      GroupGain& of = gains.emplace_back(GroupGain{group.name, workload, group.before, {}, {}, *ratio, {}});
+      of.config = file.find(last, workload)->config;
+      for (const std::string& rung : group.rungs)
+        if (file.find(rung, workload)) of.rungs.push_back(rung);
+      of.pytorch =
+          gain(file.find("pytorch/" + group.before, workload), file.find("pytorch/" + last, workload));
+    }
+  return gains;
+}
+
+}  // namespace
+
+Findings::Findings(const Results& results)
+    : ladder(ladder_of(results)),
+      rows(aggregate(results)),
+      ablated(ablated_rungs(results)),
+      pairs(ablated_pairs(results)),
+      scaled(scaling(results)),
+      predicted(predicted_scaling(results)),
+      of_(&results) {
+  groups = group_gains(*this);
+}
+
+const ResultRow* Findings::find(const std::string& variant, const std::string& workload) const {
+  const auto found = std::ranges::find_if(
+      rows, [&](const ResultRow& row) { return row.variant == variant && row.workload == workload; });
+  return found == rows.end() ? nullptr : &*found;
+}
+
+Json results_file_json(const Findings& findings) {
+  Json json = to_json(findings.results());
+  json["variants"] = Writer::write(findings.rows);
+  for (const AblatedRung& row : findings.ablated) json["ablations"].push_back(to_json(row));
+  for (const AblatedPair& row : findings.pairs) json["interactions"].push_back(to_json(row));
+  for (const ScaledRun& row : findings.scaled) json["scaling"].push_back(to_json(row));
+  for (const PredictedRun& row : findings.predicted) json["scaling_predicted"].push_back(to_json(row));
+  if (!findings.groups.empty()) json["groups"] = Writer::write(findings.groups);
   return json;
+}
+
+Json results_file_json(const Results& results) {
+  return results_file_json(Findings(results));
 }
 
 }  // namespace stepladder

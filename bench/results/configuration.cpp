@@ -62,6 +62,20 @@ Json configuration_of(const Run& run) {
   return all;
 }
 
+std::string settings_of(const Json& config) {
+  static const std::vector<std::pair<const char*, Json>> defaults = {
+      {"dtype", nullptr},       {"accumulate", 1},        {"attention", "auto"},  {"compute_capability", 0},
+      {"deterministic", false}, {"narrow_access", false}, {"late_launch", false}, {"nccl", false}};
+  std::vector<std::string> parts;
+  for (const auto& [name, usual] : defaults)
+    if (config.value(name, usual) != usual) {
+      std::string words = name;
+      std::ranges::replace(words, '_', ' ');
+      parts.push_back(cat(words, " ", text_at(config, name)));
+    }
+  return join(parts, ", ");
+}
+
 std::vector<Difference> differences(const Json& was, const Json& is) {
   const auto text = [](const Json& of, const std::string& field) {
     std::string all = whole_text_at(of, field);

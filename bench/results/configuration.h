@@ -17,6 +17,10 @@ Json configuration_of(const Results& results);
 /// seed.
 Json configuration_of(const Run& run);
 
+/// What else of a configuration than model, batch and length changes a step's time, where it is not the
+/// default: "dtype fp16, accumulate 2".
+std::string settings_of(const Json& config);
+
 /// A field of which two configurations tell something else.
 struct Difference {
   std::string field, was, is;  // "" where unknown

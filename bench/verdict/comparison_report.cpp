@@ -4,7 +4,7 @@
 #include <cmath>
 #include <set>
 
-#include "bench/base/table.h"
+#include "bench/base/section.h"
 #include "bench/base/text.h"
 #include "bench/results/run_json.h"
 
@@ -178,18 +178,17 @@ std::string learning_line() {
       fixed((1 - kFalseAlarms) * 100, 0), " % among all rungs. Start-up, with the first step, is apart.");
 }
 
-std::vector<std::string> lines_of(const Comparison& comparison) {
+/// The table, between what was compared and how it is read.
+Section section_of(const Comparison& comparison) {
+  Section section;
+  for (const std::string& side :
+       {cat("BASE: ", comparison.base), cat("NEW: ", comparison.next), comparison.device})
+    section.sentences.push_back(printable(side, 400));
+  section.tables.push_back(table_of(comparison));
   std::vector<std::string> lines = {is_of_learning(comparison) ? learning_line() : step_line(comparison)};
   lines.insert(lines.end(), comparison.notes.begin(), comparison.notes.end());
-  for (std::string& line : lines) line = printable(line, 600);
-  return lines;
-}
-
-std::vector<std::string> sides(const Comparison& comparison) {
-  std::vector<std::string> lines = {cat("BASE: ", comparison.base), cat("NEW: ", comparison.next),
-                                    comparison.device};
-  for (std::string& line : lines) line = printable(line, 400);
-  return lines;
+  for (const std::string& line : lines) section.notes.push_back({printable(line, 600)});
+  return section;
 }
 
 /// "REGRESSION, time +1.54 % (+1.37 to +1.72): live memory grew ..": one line.
@@ -290,20 +289,13 @@ std::string junit_report(const Comparison& comparison) {
 }  // namespace
 
 std::string terminal_report(const Comparison& comparison, bool wide) {
-  std::string text;
-  for (const std::string& line : sides(comparison)) text += folded(line) + "\n";
-  text += "\n" + table_of(comparison).terminal(wide) + "\n";
-  for (const std::string& line : lines_of(comparison)) text += folded(line) + "\n";
-  return cat(text, "\n", name_of(overall(comparison.rows)), ": ", headline(comparison), "\n");
+  return cat(section_of(comparison).terminal(wide), "\n", name_of(overall(comparison.rows)), ": ",
+             headline(comparison), "\n");
 }
 
 std::string markdown_report(const Comparison& comparison) {
-  std::string text =
-      cat("## Stepladder: ", name_of(overall(comparison.rows)), "\n\n", headline(comparison), "\n\n");
-  for (const std::string& line : sides(comparison)) text += "- " + markdown_text(line) + "\n";
-  text += "\n" + table_of(comparison).markdown() + "\n";
-  for (const std::string& line : lines_of(comparison)) text += "- " + markdown_text(line) + "\n";
-  return text;
+  return cat("## Stepladder: ", name_of(overall(comparison.rows)), "\n\n", headline(comparison), "\n\n",
+             section_of(comparison).markdown());
 }
 
 namespace {

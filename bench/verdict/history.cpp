@@ -152,21 +152,11 @@ std::string title_of(const Series& series) {
                    300);
 }
 
-/// What else of a configuration than model, batch and length changes a step's time, where it is not the
-/// default, and the steps. As SETTINGS of reports/results.py.
-std::string settings_of(const Json& config) {
-  static const std::vector<std::pair<const char*, Json>> defaults = {
-      {"dtype", nullptr},       {"accumulate", 1},        {"attention", "auto"},  {"compute_capability", 0},
-      {"deterministic", false}, {"narrow_access", false}, {"late_launch", false}, {"nccl", false}};
-  std::vector<std::string> parts;
-  for (const auto& [name, usual] : defaults)
-    if (config.value(name, usual) != usual) {
-      std::string words = name;
-      std::ranges::replace(words, '_', ' ');
-      parts.push_back(cat(words, " ", text_at(config, name)));
-    }
-  if (config.contains("steps")) parts.push_back(text_at(config, "steps") + " steps");
-  return join(parts, ", ");
+/// What tells a row's configuration from the usual one, and its steps.
+std::string settings_and_steps(const Json& config) {
+  const std::string settings = settings_of(config);
+  if (!config.contains("steps")) return settings;
+  return cat(settings, settings.empty() ? "" : ", ", text_at(config, "steps"), " steps");
 }
 
 /// Names what tells series of the same variant and workload on the same device apart.
@@ -199,10 +189,10 @@ Table table_of(const Series& series) {
       fewest = fewest == 0 ? ms.rounds : std::min(fewest, ms.rounds);
   Table table({{"time", Align::left},
                {"commit", Align::left},
-               {"median ms"},
+               {"median", Align::right, 0, false, "ms"},
                {interval_name(fewest)},
-               {"level ms"},
-               {"change"},
+               {"level", Align::right, 0, false, "ms", "the median between two changes"},
+               {"change", Align::right, 0, false, "", "of the level, or of an outlier off it"},
                {"file", Align::left}});
   for (size_t i = 0; i < series.points.size(); ++i) {
     const HistoryPoint& p = series.points[i];
@@ -249,8 +239,8 @@ History history_of(std::vector<std::pair<std::string, Results>> files, double mi
                differences(s.configuration, configuration).empty();
       });
       if (series == history.series.end())
-        series = history.series.insert(history.series.end(),
-                                       {model, row.variant, row.workload, settings_of(row.config), {}, {}});
+        series = history.series.insert(
+            history.series.end(), {model, row.variant, row.workload, settings_and_steps(row.config), {}, {}});
       series->configuration.update(configuration);
       series->points.push_back({name, text_at(results.context, "commit"), text_at(results.context, "time"),
                                 row.numbers->median_step_ms});
@@ -265,21 +255,14 @@ History history_of(std::vector<std::pair<std::string, Results>> files, double mi
   return history;
 }
 
-std::string terminal_report(const History& history) {
-  std::string text;
+std::vector<Section> sections_of(const History& history) {
+  std::vector<Section> sections;
   for (const Series& series : history.series)
-    text += cat(title_of(series), "\n\n", table_of(series).terminal(), "\n");
-  for (const std::string& skipped : history.skipped) text += cat("skipped ", printable(skipped, 400), "\n");
-  return text;
-}
-
-std::string markdown_report(const History& history) {
-  std::string text = "# Step times over time\n\n";
-  for (const Series& series : history.series)
-    text += cat("## ", markdown_text(title_of(series)), "\n\n", table_of(series).markdown(), "\n");
-  for (const std::string& skipped : history.skipped)
-    text += cat("- skipped ", markdown_text(printable(skipped, 400)), "\n");
-  return text;
+    sections.push_back({.heading = title_of(series), .tables = {table_of(series)}});
+  if (history.skipped.empty()) return sections;
+  for (Section& none = sections.emplace_back(); const std::string& skipped : history.skipped)
+    none.notes.push_back({"skipped " + printable(skipped, 400)});
+  return sections;
 }
 
 Json to_json(const History& history) {

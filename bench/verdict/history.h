@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/base/section.h"
 #include "bench/base/statistics.h"
 #include "bench/results/json.h"
 #include "bench/results/results.h"
@@ -44,8 +45,8 @@ std::vector<size_t> change_points(std::span<const double> values, double min_siz
 /// `files` are (name, results). Rows that failed are left out, peers too. `min_size` is a ratio less 1.
 History history_of(std::vector<std::pair<std::string, Results>> files, double min_size);
 
-std::string terminal_report(const History& history);
-std::string markdown_report(const History& history);
+/// A section for each series, and what was skipped.
+std::vector<Section> sections_of(const History& history);
 /// {"schema": .., "kind": "history", "series": [..], "skipped": [..]}
 Json to_json(const History& history);
 

@@ -7,10 +7,13 @@ for (const table of document.querySelectorAll("table.sortable")) {
     const order = head.ariaSort !== first ? first : first === "ascending" ? "descending" : "ascending";
     for (const other of heads) other.removeAttribute("aria-sort");
     head.setAttribute("aria-sort", order);
-    const key = row => row.cells[column].dataset.key;
-    const numbers = [...table.tBodies[0].rows].every(row => key(row) === undefined || !isNaN(key(row)));
+    const key = row => {  // of "1.02", "12,345", "33.9 / 31.8"; undefined where there is nothing
+      const text = row.cells[column].firstChild.textContent.trim();
+      const number = parseFloat(text.replaceAll(",", "").replace("<= ", ""));
+      return head.classList.contains("text") ? text : isNaN(number) ? undefined : number;
+    };
     const sign = order === "ascending" ? 1 : -1;
-    const compare = (a, b) => numbers ? a - b : a.localeCompare(b);
+    const compare = (a, b) => typeof a === "number" ? a - b : a.localeCompare(b);
     const rows = [...table.tBodies[0].rows].sort((a, b) =>
       (key(a) === undefined) - (key(b) === undefined) || (key(a) === undefined ? 0 : sign * compare(key(a), key(b))));
     table.tBodies[0].append(...rows);

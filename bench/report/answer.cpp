@@ -1,0 +1,303 @@
+#include "bench/report/answer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "bench/base/text.h"
+#include "bench/plan/programs.h"
+#include "bench/report/rows_table.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+/// Whether a row's numbers may be claimed.
+bool counts(const ResultRow& row) {
+  return row.numbers && !row.disturbed();
+}
+
+bool is_rung(const ResultRow& row) {
+  return row.peer.empty() && !is_ablation(row.variant);
+}
+
+/// The fastest of the rows that `among` holds of, of those on the fewest devices; null where there is none.
+template <class Among>
+const ResultRow* fastest(const std::vector<ResultRow>& rows, Among among) {
+  const auto key = [](const ResultRow& v) {
+    return std::pair(-world_size(v.config), v.numbers->tokens_per_second.value);
+  };
+  const ResultRow* best = nullptr;
+  for (const ResultRow& v : rows)
+    if (counts(v) && among(v) && (!best || key(v) > key(*best))) best = &v;
+  return best;
+}
+
+/// Whether rungs were measured at other batches too, among which rates compare.
+bool several_batches(const Findings& file, const ResultRow& best) {
+  return std::ranges::any_of(file.rows, [&](const ResultRow& row) {
+    return row.peer.empty() && row.config.at("B") != best.config.at("B");
+  });
+}
+
+/// " on one device" where others ran on more.
+std::string on_devices(const Findings& file, const ResultRow& best) {
+  const int64_t devices = world_size(best.config);
+  const bool more = std::ranges::any_of(
+      file.rows, [&](const ResultRow& row) { return row.numbers && world_size(row.config) > devices; });
+  return !more ? "" : devices == 1 ? " on one device" : cat(" on ", devices, " devices");
+}
+
+/// How many of the rungs learn as the first one does, on every workload; "" where their speed says something,
+/// or that wasn't measured.
+std::string learning(const Findings& file) {
+  const std::string& first = file.ladder.rungs.front().name;
+  const bool to_loss = std::ranges::any_of(
+      file.rows, [](const ResultRow& row) { return row.numbers && row.numbers->to_loss; });
+  if (!file.ladder.built_in() || std::ranges::none_of(file.rows, emulates) || to_loss) return "";
+  std::map<std::string, bool> fine;  // by rung
+  for (const ResultRow& row : file.rows) {
+    if (!is_rung(row) || !has_reference(row, file.rows, first)) continue;
+    if (row.status != Status::ok && row.status != Status::diverged) continue;
+    const bool ok = row.status == Status::ok;
+    if (const auto [at, is_new] = fine.emplace(row.variant, ok); !is_new) at->second &= ok;
+  }
+  const auto good = std::ranges::count(fine, true, &std::pair<const std::string, bool>::second);
+  if (fine.size() < 2) return "";
+  return cat(good == std::ssize(fine) ? "All" : cat(good, " of"), " ", fine.size(), " rungs learn as ", first,
+             " does, within their tolerances. Their speeds on the CPU tell nothing.");
+}
+
+std::string math_of(const ResultRow& row) {
+  return text_at(row.config, "math");
+}
+
+std::string peer_of(const Speedup& speedup) {
+  return speedup.against.substr(0, speedup.against.find('/'));
+}
+
+std::string times(double ratio, int digits = 2) {
+  return cat(fixed(ratio, digits), "x as fast");
+}
+
+/// What a row is compared with, and how sure that is.
+std::string of_what(const Findings& file, const ResultRow& row, const Speedup& speedup, bool ratios_only) {
+  const ResultRow* other = file.find(speedup.against, row.workload);
+  std::string text = speedup.against;
+  if (!ratios_only && other && other->numbers)
+    text += cat(", ", sized(other->numbers->median_step_ms.value), " ms");
+  if (speedup.ratio.interval)
+    text += cat("; ", interval_name(speedup.ratio.rounds), " ", interval_text(speedup.ratio, 2));
+  return text;
+}
+
+/// In which of the files the rung learned something else.
+std::string diverged_in(const std::string& rung, const std::vector<NamedFindings>& files) {
+  std::string text;
+  for (const NamedFindings& other : files)
+    if (std::ranges::any_of(other.file->rows, [&](const ResultRow& row) {
+          return row.variant == rung && row.status == Status::diverged;
+        }))
+      text += cat("; ", rung, " diverged in ", other.called);
+  return text;
+}
+
+/// A ratio to a peer's fastest that a file knows on a workload.
+struct AgainstPeer {
+  const NamedFindings* file;
+  const ResultRow* row;
+  Speedup speedup;
+  double apart;  // by how much the batch is another, in powers of two
+};
+
+/// By peer the ratio of the batch that is next to that of `like`, of the fastest rung there of the same math.
+std::vector<AgainstPeer> nearest_peers(const std::vector<NamedFindings>& files, const ResultRow& like) {
+  const auto setting = [](const ResultRow& row) {
+    return std::tuple(text_at(row.config, "model"), text_at(row.config, "T"), world_size(row.config));
+  };
+  const auto batch = [](const ResultRow& row) { return std::log2(row.config.at("B").get<double>()); };
+  std::vector<AgainstPeer> all;
+  for (const NamedFindings& named : files) {
+    std::map<std::string, const ResultRow*> best;  // by workload
+    std::vector<std::string> workloads;
+    for (const ResultRow& row : named.file->rows) {
+      if (!is_rung(row) || !counts(row) || math_of(row) != math_of(like) || setting(row) != setting(like))
+        continue;
+      const ResultRow*& there = best[row.workload];
+      if (!there) workloads.push_back(row.workload);
+      if (!there || row.numbers->median_step_ms.value < there->numbers->median_step_ms.value) there = &row;
+    }
+    for (const std::string& workload : workloads) {
+      const ResultRow* row = best[workload];
+      const auto whole =
+          row == fastest_rung(*named.file) ? against_peers(*named.file) : std::vector<Speedup>();
+      for (const Speedup& speedup : whole.empty() ? row->numbers->peers : whole)
+        all.push_back({&named, row, speedup, std::abs(batch(*row) - batch(like))});
+    }
+  }
+  std::ranges::stable_sort(all, {}, &AgainstPeer::apart);
+  std::vector<AgainstPeer> nearest;
+  for (const AgainstPeer& one : all)
+    if (std::ranges::none_of(nearest,
+                             [&](const auto& n) { return peer_of(n.speedup) == peer_of(one.speedup); }))
+      nearest.push_back(one);
+  return nearest;
+}
+
+/// The fastest trainer beside the ladder on the workload of `best`, where it is faster still.
+std::optional<BesideLadder> fastest_beside(const std::vector<NamedFindings>& files, const ResultRow& best) {
+  const std::vector<BesideLadder> all = beside_ladder(files, best.workload);
+  const auto ms = [](const BesideLadder& beside) { return beside.row->numbers->median_step_ms.value; };
+  const auto least = std::ranges::min_element(all, {}, ms);
+  if (least == all.end() || ms(*least) >= best.numbers->median_step_ms.value) return std::nullopt;
+  return *least;
+}
+
+}  // namespace
+
+const ResultRow* fastest_rung(const Findings& file) {
+  return fastest(file.rows, is_rung);
+}
+
+std::vector<BesideLadder> beside_ladder(const std::vector<NamedFindings>& files,
+                                        const std::string& workload) {
+  std::vector<BesideLadder> found;
+  for (const NamedFindings& named : files)
+    for (const ResultRow& row : named.file->rows) {
+      const Rung* rung = is_rung(row) ? named.file->ladder.listed(row.variant) : nullptr;
+      if (!rung || !rung->beside || !counts(row) || row.workload != workload) continue;
+      const auto there =
+          std::ranges::find_if(found, [&](const auto& one) { return one.row->variant == row.variant; });
+      if (there == found.end())
+        found.push_back({&named, &row});
+      else if (row.runs.size() > there->row->runs.size())
+        *there = {&named, &row};
+    }
+  return found;
+}
+
+bool has_reference(const ResultRow& row, const std::vector<ResultRow>& rows, const std::string& first) {
+  return std::ranges::any_of(rows, [&](const ResultRow& other) {
+    return other.variant == first && other.numbers && same_task(other.config, row.config);
+  });
+}
+
+std::vector<Speedup> against_peers(const Findings& file) {
+  std::vector<Speedup> ratios;
+  const ResultRow* best = fastest_rung(file);
+  if (!best) return ratios;
+  for (const std::string& peer : peers_of(file.rows)) {
+    const ResultRow* other = fastest(
+        file.rows, [&](const ResultRow& v) { return v.peer == peer && v.workload == best->workload; });
+    if (!other) continue;
+    if (const auto ratio = speedup(other->runs, best->runs)) ratios.push_back({other->variant, *ratio});
+  }
+  return ratios;
+}
+
+Answer answer_of(const Findings& file, bool ratios_only) {
+  if (const std::string said = learning(file); !said.empty()) return {said, said};
+  const ResultRow* best = fastest_rung(file);
+  if (!best) return {};
+  const ResultRow::Numbers& n = *best->numbers;
+  const ResultRow* second = fastest(file.rows, [&](const ResultRow& v) {
+    return is_rung(v) && v.workload == best->workload && v.variant != best->variant;
+  });
+  const auto lead = second ? speedup(second->runs, best->runs) : std::nullopt;
+  const bool within_noise = lead && lead->interval && lead->interval->lo <= 1.0;
+  const bool batches = several_batches(file, *best);
+  Answer answer;
+  answer.gist = printable(cat(batches ? "Most tokens a second" : "Fastest", on_devices(file, *best),
+                              best->rounds < 2 ? " in one round: " : ": ", best->variant,
+                              batches ? cat(" at B=", best->config["B"].dump()) : "",
+                              within_noise ? cat(" (", second->variant, " within the noise)") : ""),
+                          400);
+  answer.text = answer.gist;
+  if (!ratios_only)
+    answer.text +=
+        cat(", ", sized(n.median_step_ms.value), " ms a step, ", rounded(n.tokens_per_second.value), " tok/s",
+            n.memory.live_peak > 0 ? cat(", ", gib_text(n.memory.live_peak), " GiB live") : "");
+  std::vector<std::string> against;
+  const auto compare = [&against](const Speedup& speedup, const char* phrase) {
+    const double ratio = speedup.ratio.value;
+    against.push_back(ratio < 0.995 ? cat(speedup.against, " is ", times(1 / ratio))
+                                    : cat(fixed(ratio, 2), phrase, speedup.against));
+  };
+  if (n.baseline) compare(*n.baseline, "x the speed of ");
+  for (const Speedup& peer : against_peers(file)) compare(peer, "x that of ");
+  answer.text = printable(answer.text + (against.empty() ? "" : "; " + join(against, ", ")), 400) + ".";
+  return answer;
+}
+
+std::vector<Fact> facts_of(const NamedFindings& one, const std::vector<NamedFindings>& others,
+                           bool ratios_only) {
+  const Findings& file = *one.file;
+  const ResultRow* best = learning(file).empty() ? fastest_rung(file) : nullptr;
+  if (!best) return {};
+  const ResultRow::Numbers& n = *best->numbers;
+  std::vector<NamedFindings> all = {one};
+  all.insert(all.end(), others.begin(), others.end());
+  std::vector<Fact> facts;
+  if (!ratios_only) {
+    const std::string rate = cat(rounded(n.tokens_per_second.value), " tokens/s"),
+                      step = cat(sized(n.median_step_ms.value), " ms"), on = on_devices(file, *best);
+    facts.push_back(several_batches(file, *best) ? Fact{"Most tokens a second" + on, rate, step + " a step"}
+                                                 : Fact{"Fastest step" + on, step, rate});
+  }
+  if (n.baseline)
+    facts.push_back({"Against the baseline", times(n.baseline->ratio.value, 1),
+                     of_what(file, *best, *n.baseline, ratios_only) + diverged_in(best->variant, others)});
+  const std::vector<AgainstPeer> nearest = nearest_peers(all, *best);
+  std::vector<std::string> peers;
+  if (file.ladder.built_in()) peers = {"pytorch", "llmc"};
+  for (const AgainstPeer& known : nearest)
+    if (const std::string peer = peer_of(known.speedup); std::ranges::count(peers, peer) == 0)
+      peers.push_back(peer);
+  for (const std::string& peer : peers) {
+    const auto known =
+        std::ranges::find_if(nearest, [&](const auto& item) { return peer_of(item.speedup) == peer; });
+    if (known == nearest.end()) {
+      facts.push_back({"Against " + peer_title(peer), "not measured", "run with --peer " + peer});
+      continue;
+    }
+    const auto& [named, row, speedup, apart] = *known;
+    std::string more = of_what(*named->file, *row, speedup, ratios_only);
+    if (row != best)
+      more +=
+          cat("; ", row->variant, " in ", named->called, apart > 0 ? " at B=" + row->config["B"].dump() : "",
+              ratios_only ? "" : cat(", ", sized(row->numbers->median_step_ms.value), " ms"));
+    facts.push_back({cat("Against ", peer_title(peer), "'s fastest"), times(speedup.ratio.value), more});
+  }
+  if (const auto beside = fastest_beside(all, *best)) {
+    const auto& [named, row] = *beside;
+    std::vector<std::string> ratios;
+    for (const Speedup& speedup : row->numbers->peers)
+      ratios.push_back(cat(times(speedup.ratio.value), " as ", speedup.against));
+    if (const auto& previous = row->numbers->previous)
+      ratios.push_back(cat(times(previous->ratio.value), " as ", previous->against));
+    std::string head = cat(sized(row->numbers->median_step_ms.value), " ms");
+    if (ratios_only && !ratios.empty()) head = ratios.front(), ratios.erase(ratios.begin());
+    facts.push_back({"Beside the ladder: " + row->variant, head,
+                     cat(join(ratios, ", "), named->file == one.file ? "" : "; measured in " + named->called,
+                         diverged_in(row->variant, all))});
+  }
+  const ResultRow* lowest = n.baseline ? file.find(n.baseline->against, best->workload) : nullptr;
+  const ResultRow* counterpart = file.find("pytorch/" + best->variant, best->workload);
+  const auto live = [](const ResultRow* row) {
+    return row && row->numbers ? row->numbers->memory.live_peak : 0;
+  };
+  if (live(best) == 0) return facts;
+  if (!ratios_only) {
+    std::vector<std::string> besides;
+    for (const ResultRow* row : {lowest, counterpart})
+      if (live(row) > 0) besides.push_back(cat(row->variant, " ", gib_text(live(row)), " GiB"));
+    facts.push_back({"Live memory", gib_text(live(best)) + " GiB", join(besides, ", ")});
+  } else if (live(lowest) > 0) {
+    const double less = static_cast<double>(live(lowest)) / static_cast<double>(live(best));
+    facts.push_back({"Memory", fixed(less, 1) + "x less", "than " + lowest->variant});
+  }
+  return facts;
+}
+
+}  // namespace stepladder

@@ -1,0 +1,307 @@
+#include "bench/report/notes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "bench/base/text.h"
+#include "bench/report/answer.h"
+#include "bench/report/rows_table.h"
+#include "bench/results/json.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+/// A field of a file; "unknown" where it doesn't say.
+std::string known_text(const Json& json, const char* key) {
+  return json.contains(key) ? text_at(json, key) : "unknown";
+}
+
+/// How many rounds were measured; before the end, how many were begun, of those planned.
+std::string rounds_text(const Results& results) {
+  if (results.stopped.is_object() && results.stopped.contains("rounds"))
+    return known_text(results.stopped, "rounds");
+  const std::string planned = known_text(results.plan, "rounds");
+  const std::string here = cat(results.rounds_begun());
+  return results.complete || here == planned ? planned : cat(here, " of ", planned);
+}
+
+/// How many runs the plan holds; a file may hold any plan, so in double.
+double planned(const Json& plan) {
+  const auto size = [&](const char* key) {
+    return plan.contains(key) ? static_cast<double>(plan[key].size()) : 0.0;
+  };
+  const double variants = size("rungs") + size("peers");
+  const double own = size("own_batch");  // these have one batch each
+  // Where a rung runs on several numbers of devices, the plan says how many runs a round has.
+  const double in_round = number_at(plan, "runs_in_round").value_or((variants - own) * size("batch") + own);
+  const auto most = number_at(plan, "max_rounds");  // of --until-ci
+  return in_round * (most ? most : number_at(plan, "rounds")).value_or(0.0);
+}
+
+/// Where rounds come from several cards of a kind, or hosts, the step times of a row on each; "" where one
+/// did all.
+std::string cards_note(const Results& results, const ResultRow* row) {
+  const std::set<std::string> cards = results.cards();
+  if (cards.size() < 2) return "";
+  std::map<std::string, std::vector<double>> ms;
+  if (row)
+    for (const auto& [round, run] : row->runs)
+      ms[results.device_of(*run)].push_back(run->summary->median_step_ms);
+  std::vector<std::string> each;
+  for (const auto& [card, of] : ms) {
+    const auto [least, most] = std::ranges::minmax(of);
+    each.push_back(cat(sized(least), of.size() > 1 ? " to " + sized(most) : "", " ms on ",
+                       printable(card.substr(0, 12), kMaxCell), " (", counted(std::ssize(of), "round"), ")"));
+  }
+  const char* what = text_at(results.device(), "backend") == "cpu" ? "host" : "card";
+  return cat("Rounds come from ", cards.size(), " ", what, "s", row ? cat("; ", row->variant, ": ") : "",
+             join(each, ", "), ". Each round is of one ", what, ", and so is every ratio.");
+}
+
+/// What a reader has to know, as it is collected.
+class Notes {
+ public:
+  void note(const std::string& text) { lines_.push_back({printable(text, 400), false}); }
+  void warn(const std::string& text) { lines_.push_back({printable(text, 400), true}); }
+  std::vector<Note> lines() && { return std::move(lines_); }
+
+  /// How the columns are read.
+  void add_legend(const std::vector<ResultRow>& variants) {
+    const auto fewest = fewest_rounds(variants);
+    const std::string interval = !fewest ? ""
+                                 : *fewest < kLeastRoundsForInterval
+                                     ? cat(" ", interval_name(*fewest),
+                                           ": fastest to slowest round; in brackets the chance that the true "
+                                           "median lies between them.")
+                                     : " Intervals: 95 %, over rounds.";
+    note(cat("Step time: host clock, device synchronised; median over rounds of each run's median.",
+             interval));
+    note(
+        "x previous: against the nearest rung below that took part; x baseline: against the lowest; by time "
+        "per token, should batches differ. MFU: by nanoGPT's formula / by llm.c's. Memory: peak of the "
+        "trainer's own tensors / of the whole process.");
+    if (!peers_of(variants).empty())
+      note(
+          "Peers: x PyTorch and the like are how many times faster the rung is than the peer in the same "
+          "round. They start from weights of their own, so their losses are not compared. Their memory is "
+          "what "
+          "they report: allocated at most / whole process.");
+  }
+
+  /// How the measurement went as a whole.
+  void add_course(const Results& results, const ResultRow* best) {
+    if (const std::string why = whole_text_at(results.device(), "attention"); why.starts_with("native ("))
+      warn(cat("Flash attention ran on the project's own kernels: ", why.substr(8, why.size() - 9), "."));
+    if (const std::string why = text_at(results.stopped, "reason"); !why.empty() && why != "rounds")
+      note(cat("Stopped by ", why, " after ", counted(rounds_text(results), "round"), "."));
+    if (const std::string cards = cards_note(results, best); !cards.empty()) note(cards);
+    if (const std::string busy = busy_note(results.context); !busy.empty()) warn(busy);
+    std::vector<std::string> set;
+    const Json environment = results.environment();
+    for (const auto& item : environment.items())
+      set.push_back(cat(printable(item.key(), 60), "=", text_at(environment, item.key())));
+    if (!set.empty())
+      warn(cat("Measured with ", join(set, ", "),
+               " in the environment, which changes what libraries compute, or how: a rung may not be what "
+               "its name says."));
+    if (!results.complete)
+      warn(cat("Unfinished: ", results.runs.size(), " of ", fixed(planned(results.plan), 0),
+               " runs are done; the same command with --resume continues."));
+    if (const auto asked = number_at(results.plan, "warmup")) {
+      const auto late = std::ranges::count_if(results.runs, [&](const Run& run) {
+        return run.summary && static_cast<double>(run.summary->warmup_steps) > *asked;
+      });
+      if (late > 0)
+        note(cat("Steps settled late in ", late, " of ", counted(std::ssize(results.runs), "run"),
+                 ": there more steps are left out as warm-up than the ", *asked, " planned."));
+    }
+  }
+
+  void add_rows(const std::vector<ResultRow>& variants, const Ladder& ladder) {
+    for (const ResultRow& v : variants) {
+      if (!v.numbers) continue;
+      const Rung* own = ladder.built_in() || !v.peer.empty() ? nullptr : ladder.listed(v.variant);
+      if (const std::string odd = own ? contradicted_math(own->math, v.config) : ""; !odd.empty())
+        warn(cat(v.variant, ", ", v.workload, ": ", odd, "."));
+      if (v.disturbed_rounds > 0) warn(disturbed_note(v));
+      if (const std::string little = little_covered(*v.runs.begin()->second->summary); !little.empty())
+        warn(cat(v.variant, ", ", v.workload, ": ", little));
+      if (is_ablation(v.variant)) continue;
+      if (const auto& compile = v.numbers->compile)
+        note(cat(v.variant, ", ", v.workload, ": ", fixed(compile->search_ms, 0), " ms of search (",
+                 compile->searched, " GEMMs, ", compile->from_cache, " from the cache), ",
+                 fixed(compile->capture_ms, 0), " ms of capture",
+                 v.numbers->break_even_steps
+                     ? cat("; pays off after ", fixed(*v.numbers->break_even_steps, 0), " steps")
+                     : "",
+                 "."));
+      if (v.numbers->skipped_steps.value_or(0) > 0)
+        warn(cat(v.variant, ", ", v.workload, ": ", *v.numbers->skipped_steps,
+                 " steps were skipped, fp16 had overflowed."));
+    }
+  }
+
+  /// Rungs that ended otherwise than they should.
+  void add_failures(const std::vector<ResultRow>& variants) {
+    std::map<std::pair<std::string, std::string>, std::vector<std::string>> failed;
+    for (const ResultRow& v : variants)
+      if (v.peer.empty() && v.status != Status::ok && v.status != Status::unsupported &&
+          !is_ablation(v.variant))
+        failed[{v.workload, name_of(v.status)}].push_back(v.variant);
+    for (const auto& [key, names] : failed)
+      warn(cat(key.second, ": ", join(names, ", "), " on ", key.first, ". No speed-up is claimed for it."));
+  }
+
+  void add_missing_joules(const Results& results) {
+    std::map<std::string, std::string> unknown;  // why, and the first run of which
+    for (const Run& run : results.runs)
+      if (run.summary && !run.summary->joules_unknown.empty())
+        unknown.try_emplace(run.summary->joules_unknown, run.variant);
+    for (const auto& [why, variant] : unknown) note(cat("No joules of ", variant, " and others: ", why, "."));
+  }
+
+  /// Losses that were held against nothing, or are all that tells.
+  void add_losses(const std::vector<ResultRow>& variants, const Ladder& ladder) {
+    const std::string& first = ladder.rungs.front().name;
+    std::vector<std::string> alone;  // whose losses nothing was held against
+    for (const ResultRow& v : variants) {
+      const Rung* rung = v.peer.empty() ? ladder.listed(v.variant) : nullptr;
+      if (v.numbers && rung && std::isfinite(rung->tolerance) && v.variant != first && !v.numbers->to_loss &&
+          !has_reference(v, variants, first) && std::ranges::count(alone, v.variant) == 0)
+        alone.push_back(v.variant);
+    }
+    if (!alone.empty())
+      note(cat("Nothing was compared with the losses of ", join(alone, ", "), ": ", first,
+               ", their reference, was not measured on the same model, T and batch."));
+    if (ladder.built_in() && std::ranges::any_of(variants, emulates))
+      warn(
+          "On the CPU reduced precisions are emulated by rounding: their numerics are real, their speed "
+          "tells nothing.");
+  }
+
+  void add_scaling(const Results& results, const std::vector<ScaledRun>& scaled,
+                   const std::vector<PredictedRun>& predicted) {
+    // Runs apart have no row of their own: they show against one device alone.
+    const bool apart = std::ranges::any_of(
+        results.runs, [](const Run& run) { return has_independent_ranks(run.config) && run.summary; });
+    if (apart &&
+        std::ranges::none_of(scaled, [](const ScaledRun& r) { return r.communication_ms.has_value(); }))
+      warn(
+          "Nothing is said of the runs of --independent-ranks: they are held against one device, which was "
+          "not measured in the same rounds: --devices 1,2 measures it too.");
+    if (scaled.empty()) return;
+    note(
+        "On several devices: step time of the slowest rank, tokens of all; MFU against the peak of all; "
+        "memory of the rank with the most. Efficiency: tokens/s over those of one device in the same round, "
+        "by the number of devices. Exposed: by how much the step is longer than that of one device with the "
+        "same batch, which communicates nothing.");
+    if (std::ranges::any_of(scaled, [](const ScaledRun& r) { return r.independent_efficiency.has_value(); }))
+      note(
+          "Independent: the efficiency of the same devices that train at the same time, each by itself: what "
+          "the slowest one and shared power or host cost. Communication: by how much a step is longer than "
+          "theirs.");
+    if (!predicted.empty()) {
+      const PredictedRun& last = predicted.back();
+      note(cat("Predicted, not measured: ", last.variant, " at B=", last.batch, " on ", last.devices,
+               " devices in ", last.machines, " machines at best reaches ", fixed(last.efficiency * 100, 1),
+               " % (nominal links, bench/report/scaling_model.h)."));
+    }
+  }
+
+ private:
+  std::vector<Note> lines_;
+};
+
+/// How the tables of ablations are read.
+std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows, bool pairs,
+                                        const std::string& tuned) {
+  std::vector<std::string> exclude_one;
+  int64_t fewest = std::numeric_limits<int64_t>::max();
+  for (size_t kind = 0; kind < std::size(kGains); ++kind) {
+    int64_t intervals = 0, excluding = 0;
+    for (const AblatedRung& row : rows)
+      if (const Gain* gain = gains_of(row)[kind]; gain && gain->ok() && gain->ratio.interval) {
+        ++intervals;
+        fewest = std::min(fewest, gain->ratio.rounds);
+        excluding += gain->ratio.interval->lo > 1.0 || gain->ratio.interval->hi < 1.0;
+      }
+    if (intervals > 0) exclude_one.push_back(cat(excluding, " of ", intervals, " (", kGains[kind], ")"));
+  }
+  const char* const what = of_switches(rows) ? "switch" : "rung";
+  const std::string first = of_switches(rows) ? kAllOff : ladder().rungs.front().name;
+  std::vector<std::string> lines = {
+      cat(of_switches(rows) ? "" : "Ladder gain: time of the rung before / the rung's. ", "Leave-one-out: ",
+          tuned, " without the ", what, " / itself. Only-one: ", first, " / itself with the ", what,
+          " alone. Each within a round, by time per token; over 1 the ", what, " is faster."),
+      cat("Live memory saved, in the same order: the arena's peak without the ", what,
+          " less that with it.")};
+  if (pairs)
+    lines.emplace_back(
+        "Interaction: the gain of both over the product of each one's alone; over 1 each is worth more "
+        "beside "
+        "the other.");
+  if (!exclude_one.empty())
+    lines.push_back(
+        cat("Gains whose ", interval_name(fewest), " excludes 1: ", join(exclude_one, ", "), "."));
+  return lines;
+}
+
+}  // namespace
+
+std::string title(const Results& results) {
+  std::vector<std::string> workloads;  // as they first appear
+  for (const Run& run : results.runs)
+    if (!std::ranges::count(workloads, run.workload())) workloads.push_back(run.workload());
+  const std::string commit = known_text(results.context, "commit");
+  const bool until_loss = number_at(results.plan, "until_loss").has_value();
+  return cat(results.device_model(), "; ", printable(join(workloads, ", "), 200), "; ",
+             counted(rounds_text(results), "round"), until_loss ? " of at most " : " of ",
+             known_text(results.plan, "steps"), " steps, ", known_text(results.plan, "warmup"),
+             " left out as warm-up; ", known_text(results.context, "time"),
+             commit.empty() ? "" : ", commit " + commit);
+}
+
+std::string disturbed_note(const ResultRow& v) {
+  return cat(v.variant, ", ", v.workload,
+             v.disturbance == "shared"
+                 ? ": another process used the device in "
+                 : ": heat or the hardware's protection cut the clocks in most steps of ",
+             v.disturbed_rounds, " of ", v.rounds, " rounds; ",
+             v.disturbed() ? "its times are shown, nothing is claimed on them."
+                           : "its numbers are without those rounds.");
+}
+
+std::string busy_note(const Json& context) {
+  constexpr double kUsual = 0.25;  // what any system does now and then
+  double busy = number_at(context, "busy_cores").value_or(0.0);
+  const double cores = number_at(context, "cores").value_or(0.0);
+  std::string when = "began";
+  for (const Json& call : context.value("resumed", Json::array()))
+    if (const double then = number_at(call, "busy_cores").value_or(0.0); then > busy)
+      busy = then, when = "was resumed";
+  if (busy < std::max(kUsual, 0.1 * cores)) return "";
+  return cat("Other processes kept ", fixed(busy, 1), " of ", fixed(cores, 0), " cores busy when this ", when,
+             ": times are longer and vary more.");
+}
+
+std::vector<Note> notes_of(const Findings& file) {
+  Notes notes;
+  notes.add_legend(file.rows);
+  notes.add_course(file.results(), fastest_rung(file));
+  notes.add_failures(file.rows);
+  notes.add_rows(file.rows, file.ladder);
+  notes.add_missing_joules(file.results());
+  notes.add_losses(file.rows, file.ladder);
+  notes.add_scaling(file.results(), file.scaled, file.predicted);
+  if (!file.ablated.empty())
+    for (const std::string& line :
+         ablation_notes(file.ablated, !file.pairs.empty(), tuned_rung(file.results())))
+      notes.note(line);
+  return std::move(notes).lines();
+}
+
+}  // namespace stepladder

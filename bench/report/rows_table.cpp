@@ -1,0 +1,313 @@
+#include "bench/report/rows_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <set>
+
+#include "bench/base/text.h"
+#include "bench/plan/programs.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+using Numbers = ResultRow::Numbers;
+
+/// "1.02 (1.01 to 1.03)", and against whom.
+Cell ratio_cell(const std::optional<Speedup>& speedup) {
+  if (!speedup) return kNone;
+  const auto& [against, ratio] = *speedup;
+  return Cell::of(ratio, 2,
+                  cat("against ", against, ratio.interval ? "; " + interval_name(ratio.rounds) : ""));
+}
+
+/// Its interval is how it came about: it would widen a column that few need.
+Cell measured(const std::optional<Estimate>& estimate) {
+  if (!estimate) return kNone;
+  return {sized(estimate->value), "", estimate->interval ? interval_text(*estimate) : ""};
+}
+
+std::string percent(const std::optional<double>& fraction) {
+  return fraction ? fixed(*fraction * 100, 1) : "n/a";
+}
+
+std::string both(const std::string& a, const std::string& b) {
+  return a + " / " + b;
+}
+
+/// The row of a peer that a row's speed-up is against, and the speed-up; nothing where there is none.
+std::pair<const ResultRow*, std::optional<Speedup>> beside(const PlacedRow& placed, const std::string& peer) {
+  if (placed.row->numbers)
+    for (const Speedup& speedup : placed.row->numbers->peers)
+      for (const ResultRow& other : placed.file->rows)
+        if (other.peer == peer && other.variant == speedup.against &&
+            other.workload == placed.row->workload && other.backend == placed.row->backend)
+          return {&other, speedup};
+  return {};
+}
+
+std::string status_text(const ResultRow& v) {
+  if (!v.reason.empty()) return cat(name_of(v.status), ": ", v.reason);
+  const int64_t skipped = v.numbers ? v.numbers->skipped_steps.value_or(0) : 0;
+  return cat(name_of(v.status), v.disturbed() ? ", " + v.disturbance : "",
+             skipped > 0 ? cat(", ", skipped, " steps skipped") : "");
+}
+
+bool several_workloads(const std::vector<PlacedRow>& rows) {
+  return std::ranges::any_of(rows,
+                             [&](const PlacedRow& p) { return p.row->workload != rows[0].row->workload; });
+}
+
+/// A rung's name with what it changes.
+Cell name_cell(const PlacedRow& placed) {
+  const Rung* rung = placed.row->peer.empty() ? placed.file->ladder.listed(placed.row->variant) : nullptr;
+  return {placed.row->variant, "", "", rung ? rung->changes : ""};
+}
+
+Cell joules_cell(const ResultRow& row) {
+  if (row.numbers->joules) return measured(row.numbers->joules);
+  std::string why;
+  for (const auto& [round, run] : row.runs)
+    if (why.empty()) why = run->summary->joules_unknown;
+  return {kNone, "", why};
+}
+
+Columns<PlacedRow> named_columns(const std::string& title, const std::vector<PlacedRow>& rows) {
+  Columns<PlacedRow> columns;
+  columns.add_text(title, name_cell);
+  if (several_workloads(rows))
+    columns.add_text("workload", [](const PlacedRow& p) { return p.row->workload; });
+  if (std::ranges::any_of(rows, [](const PlacedRow& p) { return !p.measured.empty(); }))
+    columns.add_text("measured", [](const PlacedRow& p) { return p.measured; });
+  return columns;
+}
+
+void add_peers(Columns<PlacedRow>& columns, const std::vector<PlacedRow>& rows, bool absolute) {
+  std::vector<std::string> peers;
+  for (const PlacedRow& p : rows)
+    for (const std::string& peer : peers_of(p.file->rows))
+      if (std::ranges::count(peers, peer) == 0) peers.push_back(peer);
+  for (const std::string& peer : peers) {
+    const std::string title = peer_title(peer);
+    if (absolute)
+      columns.add({title, Align::right, 5, false, "ms", title + "'s counterpart in the same rounds"},
+                  [=](const PlacedRow& p) -> Cell {
+                    const ResultRow* other = beside(p, peer).first;
+                    if (!other) return kNone;
+                    return {sized(other->numbers->median_step_ms.value), "", other->variant};
+                  });
+    columns.add(
+        {"x " + title, Align::right, 7, false, "", "times as fast as " + title + " in the same round"},
+        [=](const PlacedRow& p) { return ratio_cell(beside(p, peer).second); });
+  }
+}
+
+}  // namespace
+
+std::string gib_text(int64_t bytes) {
+  if (bytes == 0) return kNone;
+  const double size = static_cast<double>(bytes) / (1 << 30);
+  return fixed(size, size < 0.1 ? 3 : size < 10 ? 2 : 1);
+}
+
+std::optional<int64_t> fewest_rounds(const std::vector<ResultRow>& rows, bool speedups) {
+  std::optional<int64_t> fewest;
+  const auto look = [&](const Estimate& e) {
+    if (e.interval) fewest = std::min(fewest.value_or(e.rounds), e.rounds);
+  };
+  for (const ResultRow& row : rows) {
+    if (!row.numbers) continue;
+    look(row.numbers->median_step_ms);
+    if (!speedups) continue;
+    for (const auto& speedup : {row.numbers->previous, row.numbers->baseline})
+      if (speedup) look(speedup->ratio);
+    for (const Speedup& speedup : row.numbers->peers) look(speedup.ratio);
+  }
+  return fewest;
+}
+
+bool emulates(const ResultRow& row) {
+  const Rung* rung = row.peer.empty() ? ladder().listed(row.variant) : nullptr;
+  return row.backend == "cpu" && rung && rung->math != MathMode::fp32;
+}
+
+std::vector<std::string> peers_of(const std::vector<ResultRow>& rows) {
+  std::vector<std::string> peers;
+  for (const ResultRow& row : rows)
+    if (!row.peer.empty() && std::ranges::count(peers, row.peer) == 0) peers.push_back(row.peer);
+  return peers;
+}
+
+Table rows_table(const std::vector<PlacedRow>& rows, bool ratios_only, const std::string& heading) {
+  const bool ours = rows.empty() || rows.front().row->peer.empty(), absolute = !ratios_only;
+  std::vector<ResultRow> plain;
+  for (const PlacedRow& p : rows) plain.push_back(*p.row);
+  const auto any = [&](auto Numbers::*known) {
+    return std::ranges::any_of(plain, [=](const ResultRow& v) { return v.numbers && (*v.numbers).*known; });
+  };
+  const bool emulated = std::ranges::any_of(rows, [](const PlacedRow& p) { return emulates(*p.row); });
+  Columns<PlacedRow> columns = named_columns(ours ? "rung" : "peer", rows);
+  const auto add = [&](Table::Column column, std::function<Cell(const Numbers&)> cell) {
+    columns.add(std::move(column),
+                [cell](const PlacedRow& p) { return p.row->numbers ? cell(*p.row->numbers) : kNone; });
+  };
+  if (absolute) {
+    add({"median", Align::right, 0, false, "ms", "step time: median over rounds of each run's median"},
+        [](const Numbers& n) { return sized(n.median_step_ms.value); });
+    add({interval_name(fewest_rounds(plain, false).value_or(0)), Align::right, 4, false, "",
+         "of the median, over rounds"},
+        [](const Numbers& n) { return interval_text(n.median_step_ms); });
+    add({"tok/s", Align::right, 5, false, "", "tokens a second"},
+        [](const Numbers& n) { return rounded(n.tokens_per_second.value); });
+  }
+  if (ours && !rows.empty()) {
+    add({"x previous", Align::right, 8, false, "", "times as fast as the nearest rung below that took part"},
+        [](const Numbers& n) { return ratio_cell(n.previous); });
+    add({"x baseline", Align::right, 0, false, "", "times as fast as the lowest rung"},
+        [](const Numbers& n) { return ratio_cell(n.baseline); });
+    add_peers(columns, rows, absolute);
+  }
+  add({"MFU", Align::right, 5, false, "%",
+       "model FLOPs utilisation by nanoGPT's formula / by llm.c's; n/a where the device's peak is not known"},
+      [](const Numbers& n) { return both(percent(n.mfu_nanogpt), percent(n.mfu_llmc)); });
+  if (absolute) {
+    add({"live/process", Align::right, 9, false, "GiB", "peak of the trainer's own tensors / of the process"},
+        [](const Numbers& n) { return both(gib_text(n.memory.live_peak), gib_text(n.memory.process_peak)); });
+    if (any(&Numbers::cycles))
+      add({"Mcycles", Align::right, 1, false, "", "millions of cycles that an SM's clock counted in a step"},
+          [](const Numbers& n) { return measured(scaled(n.cycles, 1e-6)); });
+    if (any(&Numbers::joules)) {
+      columns.add({"J/step", Align::right, 6, false, "", "joules of a step, all devices together"},
+                  [](const PlacedRow& p) { return p.row->numbers ? joules_cell(*p.row) : kNone; });
+      add({"tok/J", Align::right, 2, false, "", "tokens a joule"},
+          [](const Numbers& n) { return measured(n.tokens_per_joule); });
+    }
+    add({"first step", Align::right, 1, false, "ms", "compiling and searching included"},
+        [](const Numbers& n) { return sized(n.first_step_ms); });
+  }
+  // What numbers of the CPU tell is that all learn the same.
+  add({"loss", Align::right, emulated ? 10 : 3, false, "", "of the last training step"},
+      [](const Numbers& n) { return fixed(n.final_loss, 4); });
+  if (any(&Numbers::val_loss))
+    add({"val loss", Align::right, 3, false, "", "validation loss after the last step"},
+        [](const Numbers& n) { return n.val_loss ? fixed(*n.val_loss, 4) : kNone; });
+  columns.add({"status", Align::left, 0, true}, [](const PlacedRow& p) { return status_text(*p.row); });
+  return columns.table(rows, heading);
+}
+
+Table to_loss_table(const std::vector<PlacedRow>& rows, bool ratios_only) {
+  std::set<std::string> firsts;  // that the rest is held against
+  for (const PlacedRow& p : rows)
+    if (const auto& first = p.row->numbers->to_loss->first) firsts.insert(first->against);
+  Columns<PlacedRow> columns = named_columns("trained to a loss", rows);
+  columns.add({"val loss", Align::right, 3, false, "", "the validation loss asked for"},
+              [](const PlacedRow& p) { return cat("<= ", number_text(p.row->numbers->to_loss->loss)); });
+  columns.add(
+      {"reached", Align::right, 0, false, "", "in how many rounds; the numbers are of these"},
+      [](const PlacedRow& p) { return cat(p.row->numbers->to_loss->reached, " of ", p.row->runs.size()); });
+  const auto add = [&](Table::Column column, std::function<Cell(const TimeToLoss&)> cell) {
+    columns.add(std::move(column), [cell](const PlacedRow& p) {
+      const TimeToLoss& took = *p.row->numbers->to_loss;
+      return took.reached > 0 ? cell(took) : kNone;
+    });
+  };
+  if (!ratios_only)
+    add({"seconds", Align::right, 0, false, "",
+         "of training, all steps by their clock, evaluations left out"},
+        [](const TimeToLoss& t) { return Cell::of(t.seconds); });
+  if (!firsts.empty())
+    add({cat("x ", firsts.size() > 1 ? "first" : *firsts.begin()), Align::right, 0, false, "",
+         "times as fast as the first that reached it, in the rounds in which both did"},
+        [](const TimeToLoss& t) { return ratio_cell(t.first); });
+  add({"steps", Align::right, 4}, [](const TimeToLoss& t) { return Cell::of(t.steps, 0); });
+  add({"Mtokens", Align::right, 1, false, "", "millions of tokens, of all devices"},
+      [](const TimeToLoss& t) { return fixed(t.tokens.value * 1e-6, 2); });
+  if (!ratios_only)
+    add({"kJ", Align::right, 2, false, "", "kilojoules, of all devices"},
+        [](const TimeToLoss& t) { return Cell::of(scaled(t.joules, 1e-3)); });
+  return columns.table(rows, "Time to a loss");
+}
+
+Table groups_table(const std::vector<GroupGain>& groups) {
+  Columns<GroupGain> columns;
+  columns.add_text("group", [](const GroupGain& g) { return g.name; });
+  if (std::ranges::any_of(groups, [&](const auto& g) { return g.workload != groups[0].workload; }))
+    columns.add_text("workload", [](const GroupGain& g) { return g.workload; });
+  columns.add_text("from", [](const GroupGain& g) { return g.before; });
+  columns.add_text("to", [](const GroupGain& g) { return g.rungs.back(); });
+  columns.add({"speed-up", Align::right, 0, false, "", "times as fast after as before the group"},
+              [](const GroupGain& g) { return Cell::of(g.ratio, 2); });
+  columns.add({"PyTorch's", Align::right, 5, false, "", "the speed-up between PyTorch's counterparts"},
+              [](const GroupGain& g) { return Cell::of(g.pytorch, 2); });
+  return columns.table(groups, "Rungs as published tables group them");
+}
+
+std::string rows_csv(const std::vector<NamedFindings>& files) {
+  struct Line {
+    const NamedFindings* of;
+    const ResultRow* row;
+  };
+  std::vector<Line> lines;
+  for (const NamedFindings& file : files)
+    for (const ResultRow& row : file.file->rows)
+      if (!is_ablation(row.variant)) lines.push_back({&file, &row});
+  Columns<Line> columns;
+  const auto add = [&](const char* title, std::function<std::string(const ResultRow&)> cell) {
+    columns.add(title, [=](const Line& line) { return cell(*line.row); });
+  };
+  const auto number = [&](const char* title, std::function<std::optional<double>(const Numbers&)> of) {
+    add(title, [=](const ResultRow& row) {
+      const auto value = row.numbers ? of(*row.numbers) : std::nullopt;
+      return value ? number_text(*value) : "";
+    });
+  };
+  const auto value_of = [](const std::optional<Estimate>& e) {
+    return e ? std::optional(e->value) : std::nullopt;
+  };
+  const auto times = [](const std::optional<Speedup>& s) {
+    return s ? std::optional(s->ratio.value) : std::nullopt;
+  };
+  columns.add("file", [](const Line& line) { return line.of->name; });
+  columns.add("device", [](const Line& line) { return line.of->file->results().device_model(); });
+  add("backend", [](const ResultRow& r) { return r.backend; });
+  for (const char* key : {"model", "B", "T"})
+    add(key, [=](const ResultRow& r) { return text_at(r.config, key); });
+  add("devices", [](const ResultRow& r) { return cat(world_size(r.config)); });
+  add("variant", [](const ResultRow& r) { return r.variant; });
+  add("peer", [](const ResultRow& r) { return r.peer; });
+  add("status", [](const ResultRow& r) { return std::string(name_of(r.status)); });
+  add("reason", [](const ResultRow& r) { return r.reason; });
+  add("disturbance", [](const ResultRow& r) { return r.disturbed() ? r.disturbance : ""; });
+  add("rounds", [](const ResultRow& r) { return cat(r.runs.size()); });
+  number("median_step_ms", [=](const Numbers& n) { return value_of(n.median_step_ms); });
+  const auto end = [](double Interval::*which) {
+    return [=](const Numbers& n) {
+      const auto& interval = n.median_step_ms.interval;
+      return interval ? std::optional((*interval).*which) : std::nullopt;
+    };
+  };
+  number("median_step_ms_lo", end(&Interval::lo));
+  number("median_step_ms_hi", end(&Interval::hi));
+  number("tokens_per_second", [=](const Numbers& n) { return value_of(n.tokens_per_second); });
+  number("speedup_previous", [=](const Numbers& n) { return times(n.previous); });
+  number("speedup_baseline", [=](const Numbers& n) { return times(n.baseline); });
+  number("mfu_nanogpt", [](const Numbers& n) { return n.mfu_nanogpt; });
+  number("mfu_llmc", [](const Numbers& n) { return n.mfu_llmc; });
+  number("cycles", [=](const Numbers& n) { return value_of(n.cycles); });
+  number("joules", [=](const Numbers& n) { return value_of(n.joules); });
+  number("tokens_per_joule", [=](const Numbers& n) { return value_of(n.tokens_per_joule); });
+  for (const auto& [title, peak] : {std::pair("live_peak_bytes", &Memory::live_peak),
+                                    std::pair("reserved_peak_bytes", &Memory::reserved_peak),
+                                    std::pair("process_peak_bytes", &Memory::process_peak)})
+    add(title, [peak = peak](const ResultRow& r) {
+      return r.numbers && r.numbers->memory.*peak > 0 ? cat(r.numbers->memory.*peak) : "";
+    });
+  number("first_step_ms", [](const Numbers& n) { return std::optional(n.first_step_ms); });
+  number("startup_ms", [](const Numbers& n) { return std::optional(n.startup_ms); });
+  number("final_loss", [](const Numbers& n) { return std::optional(n.final_loss); });
+  number("val_loss", [](const Numbers& n) { return n.val_loss; });
+  return columns.table(lines).csv();
+}
+
+}  // namespace stepladder

@@ -1,0 +1,53 @@
+// Rows of results files as tables.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/base/table.h"
+#include "bench/report/speedups.h"
+
+namespace stepladder {
+
+/// A row, and the file that it is of.
+struct PlacedRow {
+  const Findings* file;
+  const ResultRow* row;
+  std::string measured = {};  // "in part beside", "on NVIDIA H200", where several are shown together
+};
+
+/// The rows of a file for which `wanted` holds.
+template <class Wanted>
+std::vector<PlacedRow> placed(const Findings& file, Wanted wanted) {
+  std::vector<PlacedRow> rows;
+  for (const ResultRow& row : file.rows)
+    if (wanted(row)) rows.push_back({&file, &row});
+  return rows;
+}
+
+/// "8.27", or "-" of 0 bytes, which are unknown: a trainer of one's own need not tell.
+std::string gib_text(int64_t bytes);
+
+/// Fewest rounds behind any interval shown of step times, or of `speedups` too; nothing where there is none.
+std::optional<int64_t> fewest_rounds(const std::vector<ResultRow>& rows, bool speedups = true);
+
+/// Whether a rung of ours computes in fewer bits than the CPU that it ran on, which makes it slower there.
+bool emulates(const ResultRow& row);
+
+/// The names of the peers that took part, in the order of their rows.
+std::vector<std::string> peers_of(const std::vector<ResultRow>& rows);
+
+/// Rungs, or where they are a peer's, peers: step times, speed-ups, memory, energy, losses. `ratios_only`
+/// leaves out milliseconds, tokens and bytes.
+Table rows_table(const std::vector<PlacedRow>& rows, bool ratios_only, const std::string& heading = "");
+
+/// What training until a loss took, of rungs and peers alike.
+Table to_loss_table(const std::vector<PlacedRow>& rows, bool ratios_only);
+
+Table groups_table(const std::vector<GroupGain>& groups);
+
+/// A line for each row of the files, for other programs: full digits, and nothing where nothing is known.
+std::string rows_csv(const std::vector<NamedFindings>& files);
+
+}  // namespace stepladder

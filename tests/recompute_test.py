@@ -1,0 +1,126 @@
+"""Medians, intervals and speed-ups of the kept results, computed once more from their raw lines: what `stepladder export`
+derives in C++ doesn't mark its own work."""
+
+import gzip
+import json
+import math
+import sys
+import unittest
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+
+TESTS = Path(__file__).resolve().parent
+ROOT = TESTS.parent
+sys.path[:0] = [str(ROOT / "reports"), str(TESTS)]
+try:
+    from kept import parts
+except ModuleNotFoundError as missing:
+    raise unittest.SkipTest(f"no {missing.name}: the report's Python packages are not installed") from None
+
+PARENTS = {rung["name"]: rung.get("parent") for rung in json.loads((ROOT / "variants/ladder.json").read_text())["rungs"]}
+SHORT = 2e-4  # of a step's time: kept files have five digits
+
+
+def workload(config: dict) -> tuple:
+    return tuple(config.get(key, 1) for key in ("model", "B", "T", "world_size"))
+
+
+def tokens(config: dict) -> int:
+    return config["B"] * config["T"] * config.get("accumulate", 1) * config.get("world_size", 1)
+
+
+def interval(values: list[float]) -> tuple[float, float] | None:
+    """From the k-th smallest to the k-th largest, with the largest k for which fewer than k of n fair coins come up heads in
+    2.5 % of cases or less; the range where there is no such k."""
+    n = len(values)
+    if n < 2:
+        return None
+    left_out = 0
+    while sum(math.comb(n, heads) for heads in range(left_out + 2)) / 2**n <= 0.025:
+        left_out += 1
+    ordered = sorted(values)
+    return ordered[left_out], ordered[n - 1 - left_out]
+
+
+def rows_in(path: Path) -> dict[str, dict[tuple, dict[int, dict]]]:
+    """By part, variant and workload the runs that count, by round."""
+    parts_of, rows, failed = {}, defaultdict(lambda: defaultdict(dict)), set()
+    for line in map(json.loads, gzip.decompress(path.read_bytes()).decode().splitlines()):
+        if line["line"] == "session":
+            parts_of[line["session"]] = line.get("part", "").split(":")[0]
+        elif line["line"] == "run" and not line["config"].get("independent_ranks", line["config"].get("apart")):
+            part, row = parts_of[line["session"]], (line["variant"], workload(line["config"]))
+            rows[part][row][line["round"]] = line
+            failed |= {(part, row)} if line["status"] != "ok" else set()
+    for part, of_part in rows.items():
+        for row, runs in of_part.items():
+            clean = {number: run for number, run in runs.items() if (part, row) not in failed
+                     and not any(run["summary"].get(how) for how in ("throttled", "shared"))}
+            if (part, row) not in failed:
+                of_part[row] = clean or runs
+        for row in [row for row in of_part if (part, row) in failed]:
+            del of_part[row]
+    return rows
+
+
+def ratio(before: dict[int, dict], after: dict[int, dict]) -> list[float]:
+    """Times per token of the one over the other's, of the rounds that both took part in."""
+    def of(run: dict) -> float:
+        return run["summary"]["median_step_ms"] / tokens(run["config"])
+
+    return [of(before[number]) / of(after[number]) for number in sorted(before.keys() & after.keys())]
+
+
+class Recomputed(unittest.TestCase):
+    def close(self, derived: dict, values: list[float], of: str, key: str = "value") -> None:
+        self.assertTrue(math.isclose(derived[key], median(values), rel_tol=1e-12), of)
+        self.assertEqual((derived["lo"], derived["hi"]) == (None, None), len(values) < 2, of)
+        for mine, its in zip(interval(values) or (), (derived["lo"], derived["hi"])):
+            self.assertTrue(math.isclose(mine, its, rel_tol=1e-12), of)
+
+    def holds(self, device: str) -> None:
+        path = ROOT / "reports" / device / "results.jsonl.gz"
+        raw, checked = rows_in(path), 0
+        for part in parts(path):
+            rows = raw[part["name"]]
+            for variant in part.get("result", {}).get("variants", ()):
+                of = f"{part['name']}: {variant['variant']}"
+                name, where = variant["variant"], workload(variant["config"])
+                self.assertEqual(variant["status"] == "ok", (name, where) in rows, of)
+                if variant["status"] != "ok":
+                    continue
+                runs = rows[name, where]
+                self.assertEqual(variant["counted"], sorted(runs), of)
+                self.close(variant["median_step_ms"], [run["summary"]["median_step_ms"] for run in runs.values()], of)
+                for run in runs.values():
+                    summary, steps = run["summary"], run["steps"]["step_ms"]
+                    if "to_loss" not in summary and not run.get("ranks"):
+                        self.assertTrue(math.isclose(median(steps[summary["warmup_steps"]:]), summary["median_step_ms"],
+                                                     rel_tol=SHORT), of)
+                        rate = tokens(run["config"]) * 1e3 / summary["median_step_ms"]
+                        self.assertTrue(math.isclose(rate, summary["tokens_per_second"], rel_tol=1e-9), of)
+                below = []
+                while (below or [name])[-1] in PARENTS and PARENTS[(below or [name])[-1]]:
+                    below.append(PARENTS[(below or [name])[-1]])
+                there = [rung for rung in below if (rung, where) in rows]
+                for key, against in (("previous", there[:1]), ("baseline", [rung for rung in below[-1:] if rung in there])):
+                    speedup = variant[f"speedup_{key}"]
+                    if against and speedup and speedup["against"] == against[0]:
+                        self.close(speedup, ratio(rows[against[0], where], runs), f"{of} against {against[0]}", "ratio")
+                        checked += 1
+                for speedup in variant["speedup_peers"]:
+                    ratios = ratio(rows[speedup["against"], where], runs)
+                    self.close(speedup, ratios, f"{of} against {speedup['against']}", "ratio")
+                    checked += 1
+        self.assertGreater(checked, 100)
+
+    def test_what_the_h200_measured(self):
+        self.holds("h200")
+
+    def test_what_the_h100_measured(self):
+        self.holds("h100")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,69 @@
+"""What `stepladder report` tells of results that a test makes: runs alone, from which everything else follows."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+REPORTS = Path(__file__).resolve().parent.parent / "reports"
+
+
+def stepladder(folder: Path, *arguments: object, python: str = sys.executable) -> subprocess.CompletedProcess:
+    """Skips the test where STEPLADDER_BIN names no folder of programs."""
+    if not (programs := os.environ.get("STEPLADDER_BIN")):
+        raise unittest.SkipTest("STEPLADDER_BIN names no folder that has stepladder in it")
+    return subprocess.run([Path(programs, "stepladder"), *arguments], cwd=folder, capture_output=True, text=True,
+                          env=os.environ | {"STEPLADDER_PYTHON": python}, check=False)
+
+
+def lines(data: dict, session: str) -> str:
+    """A results file of one part."""
+    begin = {"line": "session", "schema": 3, "session": session, "context": data["context"], "plan": data.get("plan", {})}
+    if about := data.get("report", {}).get("about"):
+        begin["part"] = f"{data['report']['name']}: {about}"
+    made = [begin, *({"line": "run", "session": session} | run for run in data.get("runs", ()))]
+    if "profile" in data:
+        made.append({"line": "profile", "session": session} | data["profile"])
+    made.append({"line": "end", "session": session, "complete": data.get("complete", True), "stopped": None, "exit_code": 0,
+                 "wall_s": 1.0})
+    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in made)
+
+
+def files_of(folder: Path, *datas: dict) -> list[str]:
+    """Files with these results, or histories, by their names."""
+    names = []
+    for number, data in enumerate(datas):
+        known = data if isinstance(data, dict) else {}
+        names.append(known.get("report", {}).get("name", f"results{number}.json"))
+        text = data if isinstance(data, str) else json.dumps(data) if "kind" in data else lines(data, f"{number:016x}")
+        Path(folder, names[-1]).write_text(text)
+    return names
+
+
+def reported(folder: Path, *datas: dict, more: tuple = (), charts: bool = True) -> subprocess.CompletedProcess:
+    """Runs `stepladder report` on these results, which writes to `folder`/out."""
+    python = sys.executable
+    if not charts:
+        python = Path(folder, "without-charts")
+        python.write_text(f"#!/bin/sh\nexec {sys.executable} {__file__} \"$@\"\n")
+        python.chmod(0o755)
+    return stepladder(folder, "report", *files_of(folder, *datas), "--out", "out", *more, python=str(python))
+
+
+def page_of(*datas: dict, charts: bool = False) -> str:
+    """The page of these results; drawing its charts is most of the work."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = reported(Path(folder), *datas, charts=charts)
+        assert done.returncode == 0, done.stderr
+        return Path(folder, "out/index.html").read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":  # as the Python of a report without charts
+    sys.path.insert(0, str(REPORTS))
+    sys.modules["matplotlib"] = None
+    import report
+
+    sys.exit(report.main(sys.argv[2:]))
