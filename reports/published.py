@@ -20,7 +20,8 @@ from pathlib import Path
 
 import sources
 from profiles import Profile
-from results import GIB, Results, ResultsError, Row, Workload
+from results import GIB, Results, Row, Workload
+from schema import ResultsError
 
 # The sources that come first; others follow by name.
 ORDER = ["gunton-2024-07", "karpathy-video-chapters", "raschka-llm-training-speed", "llmc-2024-05-03"]

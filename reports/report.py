@@ -14,17 +14,16 @@ from pathlib import Path
 import profiles
 import results
 from files import replace
-from schema import answered
+from schema import answered, kind_of
 
 LACKING = f"! no {{}}: {sys.executable} has no {{}}; install python3-{{}}, or name another Python in STEPLADDER_PYTHON"
 
 
 def report(page_path: Path, paths: list[Path], out: Path) -> None:
-    told = json.loads(page_path.read_text(encoding="utf-8"))
-    loaded = {path: results.load(path) for path in paths}
-    kinds = {path: results.kind_of(data) for path, data in loaded.items()}
-    measured = [results.read(path, data) for path, data in loaded.items() if kinds[path] not in ("profile", "history")]
-    traced = [profiles.read(path, data) for path, data in loaded.items() if kinds[path] == "profile"]
+    told = json.loads(page_path.read_bytes())
+    loaded = [(path, results.told(path)) for path in paths]
+    measured = [results.read(data) for _, data in loaded if kind_of(data) == "results"]
+    traced = [profiles.read(path, data) for path, data in loaded if kind_of(data) == "profile"]
     try:
         import page
     except ModuleNotFoundError as missing:
@@ -36,7 +35,7 @@ def report(page_path: Path, paths: list[Path], out: Path) -> None:
         import charts
         import history
 
-        series = [one for path, data in loaded.items() if kinds[path] == "history" for one in history.read(path, data)]
+        series = [one for path, data in loaded if kind_of(data) == "history" for one in history.read(path, data)]
         everything = results.together(measured, traced, series)
         drawn, captions = charts.write(everything, out), charts.captions(everything)
         for written in drawn.values():

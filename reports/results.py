@@ -1,5 +1,6 @@
 """What the charts and the page need of results files. Rows may lack what they can do without."""
 
+import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 import sources
-from schema import ResultsError, kind_of, load, named, plain
+from schema import kind_of, load, plain, whole
 
 PEERS = {"pytorch": "PyTorch", "llmc": "llm.c"}
 ABLATIONS = ("without/", "only/", "both/")  # what their variants' names begin with
@@ -94,7 +95,6 @@ class Row:
     tokens_per_second: float | None = None
     rates: dict[int, float] = field(default_factory=dict)  # tokens a second, by round
     first_step_ms: float | None = None
-    startup_ms: float | None = None
     previous: Ratio | None = None
     baseline: Ratio | None = None
     peers: list[Ratio] = field(default_factory=list)
@@ -105,7 +105,6 @@ class Row:
     joules_unknown: str = ""  # why a run has none
     tokens_per_joule: Estimate | None = None
     memory: Memory | None = None
-    final_loss: float | None = None
     val_loss: float | None = None
     to_loss: TimeToLoss | None = None
     curves: list[Curve] = field(default_factory=list)  # of each run until a loss that counts
@@ -451,35 +450,31 @@ def together(results: list[Results], profiles: Sequence = (), history: Sequence 
                    predicted=[replace(row, file=one.name) for one in results for row in one.predicted])
 
 
-def read(path: Path, data: dict | None = None) -> Results:
-    """A results file, or what load() has read of it. Throws ResultsError naming it and what is wrong with it."""
-    data = data or load(path)
-    if kind_of(data) != "results":
-        raise ResultsError(f"{path}: no results file but a {plain(kind_of(data))}")
-    try:
-        one = _results(data)
-    except ValueError as error:
-        raise ResultsError(f"{named(path, data)}: {error}") from None
-    return replace(one, name=one.name or path.name)
+def told(path: Path) -> dict:
+    """What `stepladder report` tells: results, which it has read and derived, as they are; a profile or a history, which it
+    only passes on, held to the contract. Throws ResultsError."""
+    data = json.loads(path.read_bytes())
+    return whole(data) if kind_of(data) == "results" else load(path)
 
 
-def _results(data: dict) -> Results:
+def read(data: dict) -> Results:
+    """A results file, as `stepladder report` tells it."""
     workloads: dict[tuple, Workload] = {}
+    runs: dict[tuple, list[dict]] = {}
+    for run in data["runs"]:
+        if not run["config"].get("independent_ranks", run["config"].get("apart")):  # which only the scaling is of
+            runs.setdefault((run["variant"], _key(run)), []).append(run)
     device, model = data["context"]["device"], plain(data["context"]["device"]["name"])
     own = data["plan"].get("ladder")  # not Stepladder's
     ladder = sources.rows(own) if own else sources.LADDER
     for variant in sorted(data["variants"], key=lambda variant: "peer" in variant):  # rungs first
         workload = workloads.setdefault(_key(variant), Workload(
             *_key(variant), device=model, ladder=plain((own or {}).get("name", ""))))
-        runs = [run for run in data["runs"] if run["variant"] == variant["variant"] and _key(run) == _key(variant)
-                and run["round"] in variant["counted"]
-                and not run["config"].get("independent_ranks", run["config"].get("apart"))]  # which only the scaling is of
-        row = _row(variant, runs)
+        counted = set(variant["counted"])
+        row = _row(variant, [run for run in runs.get((variant["variant"], _key(variant)), ()) if run["round"] in counted])
         row.ours = not own
         row.diff = sources.diff_of_commands(row.rung, ladder) if own else sources.diff(row.rung)
         row.place = [*ladder, row.rung].index(row.rung)
-        if row.ok and not all(row.rounds or [{}]):
-            raise ValueError(f"{row.rung} on {workload} is ok, yet a run of it has no steps")
         if row.rung.startswith(ABLATIONS):
             continue
         if not row.peer:
@@ -518,7 +513,7 @@ def _row(variant: dict, runs: list[dict]) -> Row:
                                if run["summary"] and "joules_unknown" in run["summary"]), "")
     if not row.ok:
         return row
-    row.median_ms, row.interval_ms = _estimate(variant["median_step_ms"], "value", row.rung)
+    row.median_ms, row.interval_ms = _estimate(variant["median_step_ms"])
     row.previous, row.baseline = (_ratio(variant.get(f"speedup_{what}")) for what in ("previous", "baseline"))
     row.peers = [_ratio(speedup) for speedup in variant.get("speedup_peers", [])]
     if "tokens_per_second" in variant:
@@ -526,11 +521,11 @@ def _row(variant: dict, runs: list[dict]) -> Row:
     row.rates = {run["round"]: rate for run in runs if (rate := run["summary"].get("tokens_per_second"))}
     for name in ("cycles", "joules", "tokens_per_joule"):
         if name in variant:
-            setattr(row, name, Estimate(*_estimate(variant[name], "value", row.rung)))
-    for name in ("first_step_ms", "startup_ms", "mfu_nanogpt", "mfu_llmc", "final_loss", "val_loss"):
+            setattr(row, name, Estimate(*_estimate(variant[name])))
+    for name in ("first_step_ms", "mfu_nanogpt", "mfu_llmc", "val_loss"):
         setattr(row, name, variant.get(name))
     if "to_loss" in variant:
-        row.to_loss = _time_to_loss(variant["to_loss"], len(runs), row.rung)
+        row.to_loss = _time_to_loss(variant["to_loss"], len(runs))
         row.curves = [curve for run in runs if (curve := _curve(run))]
     if memory := variant.get("memory_bytes"):
         by_name = {plain(name): size for name, size in memory["by_name"].items()}
@@ -538,8 +533,8 @@ def _row(variant: dict, runs: list[dict]) -> Row:
     return row
 
 
-def _time_to_loss(item: dict, rounds: int, rung: str) -> TimeToLoss:
-    known = {name: Estimate(*_estimate(item[name], "value", rung))
+def _time_to_loss(item: dict, rounds: int) -> TimeToLoss:
+    known = {name: Estimate(*_estimate(item[name]))
              for name in ("seconds", "steps", "tokens", "joules") if name in item}
     return TimeToLoss(item["loss"], item["reached"], rounds, item.get("interval", ""), **known, first=_ratio(item.get("speedup_first")))
 
@@ -551,26 +546,20 @@ def _curve(run: dict) -> Curve | None:
     if not points or not to_loss:
         return None
     at = [0.0, *accumulate(ms / 1e3 for ms in run["steps"]["step_ms"])]  # seconds after so many steps
-    if (last := max((item["step"] for item in points if "seconds" not in item), default=0)) >= len(at):
-        raise ValueError(f"{plain(run['variant'])}: evaluated after step {last} of {len(at) - 1}")
     return Curve([item["seconds"] if "seconds" in item else at[item["step"]] for item in points],
                  [item["val_loss"] for item in points], to_loss["reached"])
 
 
-def _estimate(estimate: dict, key: str, of: str) -> tuple[float, tuple[float, float] | None]:
+def _estimate(estimate: dict, key: str = "value") -> tuple[float, tuple[float, float] | None]:
     """A value, and its interval where there is one."""
-    value, low, high = estimate[key], estimate["lo"], estimate["hi"]
-    if low is None or high is None:
-        return value, None
-    if not low <= value <= high:
-        raise ValueError(f"{of}: a median of {value} outside its interval")
-    return value, (low, high)
+    low, high = estimate["lo"], estimate["hi"]
+    return estimate[key], None if low is None or high is None else (low, high)
 
 
 def _ratio(speedup: dict | None) -> Ratio | None:
     if speedup is None:
         return None
-    value, interval = _estimate(speedup, "ratio", plain(speedup["against"]))
+    value, interval = _estimate(speedup, "ratio")
     return Ratio(value, plain(speedup["against"]), interval)
 
 
@@ -580,15 +569,14 @@ def _ablation(item: dict) -> Ablation:
         if kind in item:
             gain = gains[kind] = Gain(plain(item[kind]["status"]), plain(item[kind]["reason"], 400))
             if gain.ok:
-                gain.ratio, gain.interval = _estimate(item[kind], "ratio", f"{kind} of {item['rung']}")
+                gain.ratio, gain.interval = _estimate(item[kind], "ratio")
     return Ablation(plain(item["rung"]), Workload(*_key(item)), gains)
 
 
 def _scaled(item: dict) -> Scaled:
-    rung = plain(item["variant"])
-    rate, interval = _estimate(item["tokens_per_second"], "value", rung)
-    efficiency, efficiency_interval = _estimate(item["efficiency"], "value", rung)
-    return Scaled(rung, item["devices"], item["one_batch"], rate, interval, efficiency, efficiency_interval,
+    rate, interval = _estimate(item["tokens_per_second"])
+    efficiency, efficiency_interval = _estimate(item["efficiency"])
+    return Scaled(plain(item["variant"]), item["devices"], item["one_batch"], rate, interval, efficiency, efficiency_interval,
                   item.get("machines", 1), (_key(item)[0], _key(item)[2]) if "config" in item else None)
 
 
@@ -599,8 +587,6 @@ def _key(item: dict) -> tuple[str, int, int, int]:
 
 def _steps(run: dict) -> dict[str, list]:
     steps, to_loss = run["steps"], (run["summary"] or {}).get("to_loss")
-    if len({len(column) for column in steps.values()}) > 1:
-        raise ValueError(f"{plain(run['variant'])}: columns of steps are of several lengths")
     if to_loss and to_loss["steps"] > len(steps["step_ms"]):  # the last was kept without many that came before
         steps = {name: column[:-1] for name, column in steps.items()}
     return steps if steps["step_ms"] else {}

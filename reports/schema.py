@@ -9,7 +9,6 @@ Usage: schema.py FILE...   whether each, exported JSON or a results file, holds 
 import gzip
 import json
 import sys
-import zlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -58,14 +57,10 @@ def parsed(text: str) -> dict:
 
 
 def load(path: Path, strict: bool = False) -> dict:
-    """A file, gzip's too, that holds to the contract; where `strict`, nothing besides.
-    Throws ResultsError naming it and what is wrong with it."""
+    """JSON that holds to the contract; where `strict`, nothing besides. Throws ResultsError naming the file and what is
+    wrong with it."""
     try:
-        raw = path.read_bytes()
-        text = (gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw).decode()
-        data = parsed(text)
-    except (EOFError, gzip.BadGzipFile, zlib.error):
-        raise ResultsError(f"{path}: is damaged: no whole gzip file") from None
+        data = parsed(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ResultsError(f"{path}: {error.strerror}") from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -80,10 +75,16 @@ def load(path: Path, strict: bool = False) -> dict:
         where = plain(error.json_path[2:] or "the file", 200)
         raise ResultsError(f"{named(path, data)}: {where}: {plain(what, 200)}")
     try:
-        for run in data.get("runs", ()):
-            run["steps"] = {name: _column(name, column, run["steps"]) for name, column in run["steps"].items()}
+        return whole(data)
     except ValueError as error:
-        raise ResultsError(f"{named(path, data)}: {plain(run['variant'])}, round {run['round']}: {error}") from None
+        raise ResultsError(f"{named(path, data)}: {error}") from None
+
+
+def whole(data: dict) -> dict:
+    """`data` with the columns that stretches of steps stand for. Throws ValueError."""
+    for run in data.get("runs", ()):
+        of = f"{plain(run['variant'])}, round {run['round']}"
+        run["steps"] = {name: _column(of, name, column, run["steps"]) for name, column in run["steps"].items()}
     return data
 
 
@@ -105,12 +106,11 @@ def named(path: Path, data: dict) -> str:
     return plain(report.get("path", path) if isinstance(report, dict) else path, 400)
 
 
-def _column(name: str, column: list | dict, steps: dict) -> list:
-    """The column that stretches stand for."""
+def _column(of: str, name: str, column: list | dict, steps: dict) -> list:
     if isinstance(column, list) or name not in SCHEMA["$defs"]["steps"]["properties"]:
         return column
     if len(column["values"]) != len(column["times"]) or sum(column["times"]) != len(steps["step_ms"]):
-        raise ValueError(f"{plain(name)}: its stretches are not as long as step_ms")
+        raise ValueError(f"{of}: {plain(name)}: its stretches are not as long as step_ms")
     return [value for value, times in zip(column["values"], column["times"]) for _ in range(times)]
 
 

@@ -90,6 +90,8 @@ struct TrainedPair {
     run.config["seed"] = seed;
     run.steps.back().loss = 4.5 + 1e-3 * static_cast<double>(seed);
     run.evaluations = std::move(losses);
+    for (Evaluation& evaluation : run.evaluations)
+      evaluation.seconds = ms * static_cast<double>(evaluation.step) / 1e3;  // few of the steps are kept
     const int64_t steps = run.evaluations.back().step;
     const double seconds = (run.summary->first_step_ms + ms * static_cast<double>(steps - 1)) / 1e3;
     run.summary->to_loss =

@@ -147,6 +147,21 @@ TEST(Results, RefuseCountsThatArithmeticCannotHold) {
   EXPECT_THROW(run_from(wrong), InputError);
 }
 
+TEST(Results, RefuseAnEvaluationAfterTheLastStep) {
+  const stepladder::Run run = make_run("00_fp32_baseline", 0, 20);
+  Json json = to_json(run);
+  const auto at = [&](Json evaluation) {
+    json["evaluations"] = {std::move(evaluation)};
+    return run_from(json).evaluations.front().step;
+  };
+  const int64_t last = std::ssize(run.steps);
+  EXPECT_EQ(at({{"step", last}, {"val_loss", 5.0}}), last);
+  EXPECT_THROW(at({{"step", last + 1}, {"val_loss", 5.0}}), InputError);
+  EXPECT_THROW(at({{"step", -1}, {"val_loss", 5.0}}), InputError);
+  // Of a long run few steps are kept: then it says how many seconds they took.
+  EXPECT_EQ(at({{"step", last + 1}, {"val_loss", 5.0}, {"seconds", 9.5}}), last + 1);
+}
+
 TEST(Gzip, GivesBackWhatItTookAndSeveralMembersAsOne) {
   std::string text;
   for (int i = 0; i < 200'000; ++i) text += cat(i, ",");

@@ -1,6 +1,5 @@
 """The contract of the files, and how files are held to it."""
 
-import gzip
 import json
 import re
 import sys
@@ -11,7 +10,6 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parent
 sys.path[:0] = [str(TESTS.parent / "reports"), str(TESTS)]
 try:
-    import results
     import schema
     from charts_test import profile, sample
     from jsonschema import Draft202012Validator
@@ -55,18 +53,6 @@ class Files(unittest.TestCase):
         self.assertEqual(said.count("\n"), 0)
         for word in ("results.json", *words):
             self.assertIn(word, said)
-
-    def test_a_gzip_file_is_read_and_a_damaged_one_refused(self):
-        whole = gzip.compress(json.dumps(sample()).encode())
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "results.jsonl.gz")
-            path.write_bytes(whole)
-            self.assertEqual(schema.load(path), load(sample()))
-            for damaged in (whole[:-9], whole[:40] + b"x" + whole[41:]):
-                path.write_bytes(damaged)
-                with self.assertRaises(schema.ResultsError) as caught:
-                    schema.load(path)
-                self.assertIn(str(path), str(caught.exception))
 
     def test_stretches_are_read_as_the_column_that_they_stand_for(self):
         data = sample()

@@ -178,6 +178,9 @@ void check_and_mark_warmup(Run& run, const std::string& where) {
   require(std::ranges::any_of(run.steps, [](const Step& step) { return !step.warmup; }),
           "is ok, yet has no timed step");
   require(run.steps.back().loss.has_value(), "is ok, yet its last loss is not finite");
+  for (const Evaluation& e : run.evaluations)
+    require(e.seconds || (e.step >= 0 && e.step <= std::ssize(run.steps)),
+            "is evaluated after its last step");
 }
 
 }  // namespace
