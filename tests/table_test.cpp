@@ -119,10 +119,22 @@ TEST(Section, HoldsSentencesTablesAndNotes) {
   section.notes = {{"Unfinished.", true}, {"Step_time_: host clock."}};
   const std::string terminal = section.terminal(true), markdown = section.markdown(2);
   EXPECT_TRUE(terminal.starts_with("ladder\nFastest: 02_tf32.\n\nRungs\n\nrung")) << terminal;
-  EXPECT_TRUE(terminal.ends_with("\n\nUnfinished.\nStep_time_: host clock.\n")) << terminal;
+  EXPECT_TRUE(terminal.ends_with("\n\nmedian ms: of a step.\nUnfinished.\nStep_time_: host clock.\n"))
+      << terminal;
   EXPECT_TRUE(markdown.starts_with("## ladder\n\nFastest: 02_tf32.\n\n### Rungs\n\n| rung |")) << markdown;
   EXPECT_TRUE(markdown.ends_with("\n- Unfinished.\n- Step_time\\_: host clock.\n")) << markdown;
   EXPECT_EQ(section.json()["notes"][0]["warning"], true);
+}
+
+TEST(Section, TellsTheMeaningOfEachColumnThatIsShownOnce) {
+  Table table({{"rung", Align::left},
+               {"median", Align::right, 0, false, "ms", "of a step"},
+               {"x baseline", Align::right, 1, false, "", "times as fast"}});
+  table.add({std::string(80, 'r'), "17.0", "1.50"});
+  const Section section{.tables = {table, table}};
+  EXPECT_EQ(section.legend(), "median ms: of a step. x baseline: times as fast.");
+  EXPECT_EQ(section.legend(false), "median ms: of a step.") << "there is no room for the other";
+  EXPECT_EQ(section.json()["legend"], section.legend());
 }
 
 TEST(Text, NumbersAtTheEdgesStayReadable) {

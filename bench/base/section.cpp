@@ -1,16 +1,30 @@
 #include "bench/base/section.h"
 
+#include <algorithm>
+
 #include "bench/base/text.h"
 #include "model/error.h"
 
 namespace stepladder {
+
+std::string Section::legend(bool wide) const {
+  std::vector<std::string> lines;
+  for (const Table& table : tables)
+    for (const Table::Column& column : table.shown(wide)) {
+      const std::string line = cat(column.header(), ": ", column.meaning, ".");
+      if (!column.meaning.empty() && std::ranges::count(lines, line) == 0) lines.push_back(line);
+    }
+  return join(lines, " ");
+}
 
 std::string Section::terminal(bool wide) const {
   std::string text = heading.empty() ? "" : heading + "\n";
   for (const std::string& sentence : sentences) text += folded(sentence) + "\n";
   for (const Table& table : tables)
     text += cat("\n", table.heading(), table.heading().empty() ? "" : "\n\n", table.terminal(wide));
-  if (!notes.empty()) text += "\n";
+  const std::string columns = legend(wide);
+  if (!columns.empty() || !notes.empty()) text += "\n";
+  if (!columns.empty()) text += folded(columns) + "\n";
   for (const Note& note : notes) text += folded(note.text) + "\n";
   return text;
 }
@@ -23,13 +37,14 @@ std::string Section::markdown(int level) const {
   std::string text = headed(level, heading);
   for (const std::string& sentence : sentences) text += markdown_text(sentence) + "\n\n";
   for (const Table& table : tables) text += headed(level + 1, table.heading()) + table.markdown() + "\n";
+  if (const std::string columns = legend(); !columns.empty()) text += cat("- ", markdown_text(columns), "\n");
   for (const Note& note : notes) text += cat("- ", markdown_text(note.text), "\n");
   return text;
 }
 
 nlohmann::ordered_json Section::json() const {
   using Json = nlohmann::ordered_json;
-  Json json = {{"heading", heading}, {"sentences", sentences}};
+  Json json = {{"heading", heading}, {"sentences", sentences}, {"legend", legend()}};
   for (const char* key : {"facts", "tables", "notes"}) json[key] = Json::array();
   for (const Fact& fact : facts)
     json["facts"].push_back({{"title", fact.title}, {"value", fact.value}, {"more", fact.more}});

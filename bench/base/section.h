@@ -27,11 +27,14 @@ struct Section {
   std::vector<Table> tables = {};  // each with the heading that it has
   std::vector<Note> notes = {};
 
+  /// "x baseline: times as fast as the lowest rung.": each column of a meaning once, of those that are shown.
+  std::string legend(bool wide = true) const;
   /// The heading as it is, sentences and notes folded to the terminal's width, and the tables as
   /// Table::terminal() has them.
   std::string terminal(bool wide) const;
   /// Headings are of `level` and, of tables, one below it.
   std::string markdown(int level = 2) const;
+  /// Its parts by name, and its legend.
   nlohmann::ordered_json json() const;
 };
 

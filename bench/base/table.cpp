@@ -126,6 +126,12 @@ std::pair<std::vector<size_t>, std::vector<std::string>> Table::fitting(size_t w
   return {shown, left_out};
 }
 
+std::vector<Table::Column> Table::shown(bool wide, size_t width) const {
+  std::vector<Column> columns;
+  for (const size_t i : fitting(wide ? SIZE_MAX : width).first) columns.push_back(columns_[i]);
+  return columns;
+}
+
 std::string Table::terminal(bool wide, size_t width) const {
   const size_t last = columns_.size() - 1;
   std::vector<size_t> room = widths();

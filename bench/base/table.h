@@ -59,10 +59,14 @@ class Table {
   explicit Table(std::vector<Column> columns, std::string heading = "")
       : columns_(std::move(columns)), heading_(std::move(heading)) {}
 
+  static constexpr size_t kWidth = 100;  // where stdout is no terminal
+
   /// A row: as many cells as columns.
   void add(std::vector<Cell> cells);
 
   const std::string& heading() const { return heading_; }
+  /// The columns that terminal() shows.
+  std::vector<Column> shown(bool wide, size_t width = terminal_width(STDOUT_FILENO, kWidth)) const;
   bool empty() const { return rows_.empty(); }
 
   /// Columns as wide as their widest cell, two spaces apart. Control characters in cells become '?'. Unless
@@ -70,7 +74,6 @@ class Table {
   /// fit are cut to their first word and stand below the table; any other last column may go beyond the
   /// width.
   std::string terminal(bool wide = false, size_t width = terminal_width(STDOUT_FILENO, kWidth)) const;
-  static constexpr size_t kWidth = 100;  // where stdout is no terminal
   /// A GitHub table; what would be markup in a cell is escaped. Spare columns below `least` are left out.
   std::string markdown(int least = 0) const;
   /// RFC 4180 with Unix line ends; the columns' titles are its first line.

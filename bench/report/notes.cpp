@@ -69,27 +69,18 @@ class Notes {
   void warn(const std::string& text) { lines_.push_back({printable(text, 400), true}); }
   std::vector<Note> lines() && { return std::move(lines_); }
 
-  /// How the columns are read.
+  /// How intervals and peers are read.
   void add_legend(const std::vector<ResultRow>& variants) {
-    const auto fewest = fewest_rounds(variants);
-    const std::string interval = !fewest ? ""
-                                 : *fewest < kLeastRoundsForInterval
-                                     ? cat(" ", interval_name(*fewest),
-                                           ": fastest to slowest round; in brackets the chance that the true "
-                                           "median lies between them.")
-                                     : " Intervals: 95 %, over rounds.";
-    note(cat("Step time: host clock, device synchronised; median over rounds of each run's median.",
-             interval));
-    note(
-        "x previous: against the nearest rung below that took part; x baseline: against the lowest; by time "
-        "per token, should batches differ. MFU: by nanoGPT's formula / by llm.c's. Memory: peak of the "
-        "trainer's own tensors / of the whole process.");
+    if (const auto fewest = fewest_rounds(variants))
+      note(*fewest < kLeastRoundsForInterval ? cat(interval_name(*fewest),
+                                                   ": fastest to slowest round; in brackets the chance that "
+                                                   "the true median lies between them.")
+                                             : "Intervals: 95 %, over rounds.");
     if (!peers_of(variants).empty())
       note(
-          "Peers: x PyTorch and the like are how many times faster the rung is than the peer in the same "
-          "round. They start from weights of their own, so their losses are not compared. Their memory is "
-          "what "
-          "they report: allocated at most / whole process.");
+          "Peers start from weights of their own, so their losses are not compared. Their memory is what "
+          "they "
+          "report: allocated at most / whole process.");
   }
 
   /// How the measurement went as a whole.
@@ -196,14 +187,8 @@ class Notes {
     if (scaled.empty()) return;
     note(
         "On several devices: step time of the slowest rank, tokens of all; MFU against the peak of all; "
-        "memory of the rank with the most. Efficiency: tokens/s over those of one device in the same round, "
-        "by the number of devices. Exposed: by how much the step is longer than that of one device with the "
-        "same batch, which communicates nothing.");
-    if (std::ranges::any_of(scaled, [](const ScaledRun& r) { return r.independent_efficiency.has_value(); }))
-      note(
-          "Independent: the efficiency of the same devices that train at the same time, each by itself: what "
-          "the slowest one and shared power or host cost. Communication: by how much a step is longer than "
-          "theirs.");
+        "memory of "
+        "the rank with the most.");
     if (!predicted.empty()) {
       const PredictedRun& last = predicted.back();
       note(cat("Predicted, not measured: ", last.variant, " at B=", last.batch, " on ", last.devices,
@@ -216,9 +201,8 @@ class Notes {
   std::vector<Note> lines_;
 };
 
-/// How the tables of ablations are read.
-std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows, bool pairs,
-                                        const std::string& tuned) {
+/// "Gains whose 95 % interval excludes 1: 9 of 13 (leave-one-out)."; "" where no gain has an interval.
+std::string gains_that_exclude_one(const std::vector<AblatedRung>& rows) {
   std::vector<std::string> exclude_one;
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (size_t kind = 0; kind < std::size(kGains); ++kind) {
@@ -231,23 +215,9 @@ std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows, bo
       }
     if (intervals > 0) exclude_one.push_back(cat(excluding, " of ", intervals, " (", kGains[kind], ")"));
   }
-  const char* const what = of_switches(rows) ? "switch" : "rung";
-  const std::string first = of_switches(rows) ? kAllOff : ladder().rungs.front().name;
-  std::vector<std::string> lines = {
-      cat(of_switches(rows) ? "" : "Ladder gain: time of the rung before / the rung's. ", "Leave-one-out: ",
-          tuned, " without the ", what, " / itself. Only-one: ", first, " / itself with the ", what,
-          " alone. Each within a round, by time per token; over 1 the ", what, " is faster."),
-      cat("Live memory saved, in the same order: the arena's peak without the ", what,
-          " less that with it.")};
-  if (pairs)
-    lines.emplace_back(
-        "Interaction: the gain of both over the product of each one's alone; over 1 each is worth more "
-        "beside "
-        "the other.");
-  if (!exclude_one.empty())
-    lines.push_back(
-        cat("Gains whose ", interval_name(fewest), " excludes 1: ", join(exclude_one, ", "), "."));
-  return lines;
+  return exclude_one.empty()
+             ? ""
+             : cat("Gains whose ", interval_name(fewest), " excludes 1: ", join(exclude_one, ", "), ".");
 }
 
 }  // namespace
@@ -297,10 +267,7 @@ std::vector<Note> notes_of(const Findings& file) {
   notes.add_missing_joules(file.results());
   notes.add_losses(file.rows, file.ladder);
   notes.add_scaling(file.results(), file.scaled, file.predicted);
-  if (!file.ablated.empty())
-    for (const std::string& line :
-         ablation_notes(file.ablated, !file.pairs.empty(), tuned_rung(file.results())))
-      notes.note(line);
+  if (const std::string gains = gains_that_exclude_one(file.ablated); !gains.empty()) notes.note(gains);
   return std::move(notes).lines();
 }
 

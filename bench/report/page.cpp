@@ -285,7 +285,7 @@ std::string tables_markdown(const std::vector<MeasuredFile>& files) {
   add(groups_table(main.findings.groups));
   if (!once.empty()) add(rows_table(once, false));
   for (const MeasuredFile* file : here) {
-    add(ablations_table(file->findings.ablated, false));
+    add(ablations_table(file->findings, false));
     add(interactions_table(file->findings.pairs));
   }
   return text;

@@ -72,16 +72,18 @@ Table scaling_table(const std::vector<ScaledRun>& rows, bool ratios_only) {
 
 }  // namespace
 
-Table ablations_table(const std::vector<AblatedRung>& rows, bool ratios_only) {
+Table ablations_table(const Findings& file, bool ratios_only) {
+  const std::vector<AblatedRung>& rows = file.ablated;
+  const bool switches = of_switches(rows);
   Columns<AblatedRung> columns;
-  columns.add_text(of_switches(rows) ? "switch" : "rung", [](const AblatedRung& row) { return row.rung; });
+  columns.add_text(switches ? "switch" : "rung", [](const AblatedRung& row) { return row.rung; });
   if (std::ranges::any_of(rows, [&](const AblatedRung& row) { return row.config != rows.front().config; }))
     columns.add_text("workload", [](const AblatedRung& row) { return workload_of(row.config); });
-  const bool switches = of_switches(rows);
+  const std::string first = switches ? kAllOff : ladder().rungs.front().name;
   const std::string meanings[] = {
-      "times as fast as the rung before",
-      cat("times as fast as ", switches ? "all on" : "the tuned rung", " without it"),
-      cat("times as fast as ", switches ? "all off" : "the first rung", ", with it alone")};
+      "how many times as fast it is as the rung before",
+      cat("how many times as fast ", tuned_rung(file.results()), " is with it as without"),
+      cat("how many times as fast ", first, " is with it alone")};
   for (size_t kind = switches ? 1 : 0; kind < std::size(kGains); ++kind)
     columns.add({kGains[kind], Align::right, 0, false, "", meanings[kind]},
                 [kind](const AblatedRung& row) -> Cell {
@@ -90,7 +92,8 @@ Table ablations_table(const std::vector<AblatedRung>& rows, bool ratios_only) {
                   return gain->ok() ? Cell::of(gain->ratio, 3) : Cell(gain->status, "", gain->reason);
                 });
   if (!ratios_only)
-    columns.add({"live memory saved", Align::right, 1, false, "", "by each, in the same order"},
+    columns.add({"live memory saved", Align::right, 1, false, "",
+                 "of the trainer's own tensors at their peak, in the same order"},
                 saved_memory);
   columns.add({"status", Align::left, 0, true}, problems);
   return columns.table(rows, "Ablations");
@@ -129,7 +132,7 @@ Section section_of(const Findings& file, bool ratios_only) {
   add(rows_table(peers, ratios_only, "Peers"));
   add(to_loss_table(to_loss, ratios_only));
   add(scaling_table(file.scaled, ratios_only));
-  add(ablations_table(file.ablated, ratios_only));
+  add(ablations_table(file, ratios_only));
   add(interactions_table(file.pairs));
   section.notes = notes_of(file);
   return section;

@@ -15,7 +15,7 @@ namespace stepladder {
 Section section_of(const Findings& file, bool ratios_only);
 
 /// What each rung of an ablation is worth.
-Table ablations_table(const std::vector<AblatedRung>& rows, bool ratios_only);
+Table ablations_table(const Findings& file, bool ratios_only);
 
 /// What each two switches are worth together.
 Table interactions_table(const std::vector<AblatedPair>& rows);

@@ -153,7 +153,8 @@ Table rows_table(const std::vector<PlacedRow>& rows, bool ratios_only, const std
                 [cell](const PlacedRow& p) { return p.row->numbers ? cell(*p.row->numbers) : kNone; });
   };
   if (absolute) {
-    add({"median", Align::right, 0, false, "ms", "step time: median over rounds of each run's median"},
+    add({"median", Align::right, 0, false, "ms",
+         "step time by the host's clock, device synchronised; median over rounds of each run's median"},
         [](const Numbers& n) { return sized(n.median_step_ms.value); });
     add({interval_name(fewest_rounds(plain, false).value_or(0)), Align::right, 4, false, "",
          "of the median, over rounds"},
@@ -162,9 +163,10 @@ Table rows_table(const std::vector<PlacedRow>& rows, bool ratios_only, const std
         [](const Numbers& n) { return rounded(n.tokens_per_second.value); });
   }
   if (ours && !rows.empty()) {
-    add({"x previous", Align::right, 8, false, "", "times as fast as the nearest rung below that took part"},
+    add({"x previous", Align::right, 8, false, "",
+         "times as fast, by time per token, as the nearest rung below that took part"},
         [](const Numbers& n) { return ratio_cell(n.previous); });
-    add({"x baseline", Align::right, 0, false, "", "times as fast as the lowest rung"},
+    add({"x baseline", Align::right, 0, false, "", "times as fast, by time per token, as the lowest rung"},
         [](const Numbers& n) { return ratio_cell(n.baseline); });
     add_peers(columns, rows, absolute);
   }
