@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, median
@@ -365,12 +364,16 @@ def captions(data: Results) -> dict[str, str]:
 
 # Those that hold no milliseconds, joules or bytes, which of several devices are not compared.
 ACROSS_DEVICES = {"waterfall", "cycles", "mfu", "peers", "ablation", "loss"}
+MOST_RUNGS = 200  # of a workload that a reader can tell apart
 
 
 def write_chart(name: str, data: Results, out: Path) -> list[Path] | str:
     """The SVG and PNG of a chart, or why there is none."""
     if data.mixed and name not in ACROSS_DEVICES:
         return "several devices: only ratios are compared"
+    rungs = max((len(workload.rows) for workload in data.workloads), default=0)
+    if rungs > MOST_RUNGS and name not in charts_profile.CHARTS | history.CHARTS:
+        return f"{rungs} rungs on a workload are more than the {MOST_RUNGS} that a chart shows; the tables have them"
     try:
         figure = CHARTS[name](data)
         if figure is None or isinstance(figure, str):
@@ -380,13 +383,22 @@ def write_chart(name: str, data: Results, out: Path) -> list[Path] | str:
         return f"its numbers can't be drawn: {plain(error, 200)}"
 
 
-def end_with_parent() -> None:
-    """Has the kernel kill this process once its parent has ended, however that was."""
+_given = {}  # what is drawn in this process, and where to
+
+
+def begin(data: Results, out: Path) -> None:
+    """Begins a process that draws. The kernel is to kill it once its parent has ended, however that was."""
+    _given.update(data=data, out=out)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
+def write_given(name: str) -> list[Path] | str:
+    return write_chart(name, **_given)
+
+
 def write(data: Results, out: Path) -> dict[str, list[Path] | str]:
-    """Every chart, by name. Two processes halve the time; they end with this one."""
-    with ProcessPoolExecutor(2, mp_context=get_context("fork"), initializer=end_with_parent) as pool:
-        return dict(zip(CHARTS, pool.map(partial(write_chart, data=data, out=out), CHARTS)))
+    """Every chart, by name. Two processes halve the time; forked, they have the data without a copy, and end with this
+    one."""
+    with ProcessPoolExecutor(2, mp_context=get_context("fork"), initializer=begin, initargs=(data, out)) as pool:
+        return dict(zip(CHARTS, pool.map(write_given, CHARTS)))

@@ -282,7 +282,7 @@ def draw(data):
     time.sleep(60)
 charts.CHARTS = {"one": draw, "two": draw}
 class Data:
-    mixed = False
+    mixed, workloads = False, ()
 charts.write(Data(), "/nowhere")
 """
         with subprocess.Popen([sys.executable, "-c", script, str(Path(charts.__file__).parent)],
@@ -298,6 +298,14 @@ charts.write(Data(), "/nowhere")
 
 
 class Files(unittest.TestCase):
+    def test_more_rungs_than_a_reader_tells_apart_are_left_to_the_tables(self):
+        rows = [results.Row(f"{number:03}", "ok", "", median_ms=1.0) for number in range(charts.MOST_RUNGS + 1)]
+        with tempfile.TemporaryDirectory() as folder:
+            for rungs, drawn in ((rows[1:3], True), (rows, False)):
+                data = results.Results("", "cuda", [results.Workload("gpt2", 4, 64, rows=rungs)])
+                self.assertEqual(isinstance(charts.write_chart("ladder", data, Path(folder)), list), drawn)
+            self.assertNotIn("201", charts.write_chart("phases", data, Path(folder)))
+
     def test_each_chart_is_written_as_svg_and_png(self):
         status, errors, files = draw(json.dumps(everything()))
         self.assertEqual(status, 0)
