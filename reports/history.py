@@ -78,7 +78,7 @@ def draw(history: list[Series]):
     return fig
 
 
-_SHOWN = 4  # of the series with the most points
+_SHOWN, _MOST = 4, 40  # series, with the most points: on the page, and in a chart of their own
 
 
 def draw_history(data: Results):
@@ -104,7 +104,11 @@ def main(arguments: list[str] | None = None) -> int:
     def work() -> None:
         history = read(options.history)
         options.out.mkdir(parents=True, exist_ok=True)
-        for path in style.save(draw(history), options.out / "history") if history else []:
+        drawn = history
+        if len(history) > _MOST:
+            drawn = sorted(history, key=lambda series: -len(series.points))[:_MOST]
+            print(f"! the chart shows {_MOST} of {len(history)} series, those of the most points")
+        for path in style.save(draw(drawn), options.out / "history") if drawn else []:
             print(path)
 
     return answered("history", work)

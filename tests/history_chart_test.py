@@ -7,6 +7,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "reports"))
 try:
@@ -51,6 +52,19 @@ class HistoryChart(unittest.TestCase):
         self.assertEqual([text.get_text() for text in axes.texts], ["+5.0 %"])
         self.assertEqual(len(axes.containers), 4)
         self.assertEqual(draw(sample())[::2], (0, ["history.png", "history.svg"]))
+
+    def test_of_many_series_those_with_the_most_points_are_drawn_and_how_many_is_said(self):
+        data = sample()
+        series = data["series"][0]
+        data["series"] = [series | {"points": series["points"][:2]}, *[series] * 40]
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said, \
+                mock.patch.object(history.style, "save", lambda figure, _: [len(ax.containers) for ax in figure.axes]):
+            path = Path(folder, "history.json")
+            path.write_text(json.dumps(data))
+            history.main([str(path), "--out", folder])
+        warning, *points = said.getvalue().splitlines()
+        self.assertRegex(warning, "^! .*40 of 41")
+        self.assertEqual(points, ["4"] * 40)
 
     def test_an_outlier_is_hollow(self):
         data = sample()
