@@ -59,7 +59,7 @@ Json results_json(const std::vector<Json>& runs) {
 }
 
 std::string markdown(const Json& json) {
-  return markdown_report(results_from(json));
+  return section_of(results_from(json)).markdown();
 }
 
 /// A report begins with its answer, where there is one.
@@ -110,7 +110,8 @@ TEST(Report, PeersStandBesideTheirRungsAndInATableOfTheirOwn) {
   results["complete"] = false;
   results["plan"]["peers"] = {"pytorch/00_fp32_baseline", "pytorch/02_tf32", "llmc"};
   EXPECT_TRUE(says(markdown(results), {"Unfinished", "4 of 10"}));
-  EXPECT_TRUE(says(terminal_report(results_from(results)), {"x PyTorch", "pytorch/00_fp32_baseline"}));
+  EXPECT_TRUE(
+      says(section_of(results_from(results)).terminal(true), {"x PyTorch", "pytorch/00_fp32_baseline"}));
 }
 
 TEST(Report, RungsThatAreOneStepElsewhereAreTakenAsOne) {
@@ -173,7 +174,8 @@ TEST(Report, AblationsAreATableOfGains) {
              "512.0 MiB / 0 B / - | unsupported: only/03_fused_adamw: needs sm_80 |",
              "range (50 %)", "1 of 1 (ladder gain), 0 of 1 (leave-one-out)"}));
   EXPECT_EQ(text.find("95 %"), std::string::npos) << "of two rounds";
-  EXPECT_TRUE(says(terminal_report(results_from(results)), {"leave-one-out", "1.250 (1.250 to 1.250)"}));
+  EXPECT_TRUE(
+      says(section_of(results_from(results)).terminal(true), {"leave-one-out", "1.250 (1.250 to 1.250)"}));
 
   for (int round = 2; round < 6; ++round)
     for (const Json& run : runs) {
@@ -222,7 +224,7 @@ TEST(Report, BeginsWithTheFastestRungAndAgainstWhom) {
   const std::regex numbers(
       R"(one round.* 02_tf32, 150\.0 ms.* 109,227 tok/s.* 31\.0 GiB.* 2\.40x .*00_fp32_baseline.* 2\.00x .*pytorch/02_tf32)");
   EXPECT_TRUE(std::regex_search(answer, numbers)) << answer;
-  EXPECT_TRUE(says(terminal_report(results_from(results)), {answer}));
+  EXPECT_TRUE(says(section_of(results_from(results)).terminal(true), {answer}));
   pytorch = run_json("pytorch/02_tf32", 0, 60);
   pytorch["peer"] = "pytorch";
   EXPECT_TRUE(
@@ -238,7 +240,7 @@ TEST(Report, BeginsWithWhoLearnsTheSameWhereSpeedsTellNothing) {
     runs.push_back(run_json(name, 0, 100));
     runs.back()["backend"] = "cpu";
   }
-  const auto answer = [&] { return first_line(terminal_report(results_from(results_json(runs)))); };
+  const auto answer = [&] { return first_line(section_of(results_from(results_json(runs))).terminal(true)); };
   EXPECT_TRUE(says(answer(), {"All 3 rungs", "00_fp32_baseline"}));
   runs[1]["status"] = "diverged";
   EXPECT_TRUE(says(answer(), {"2 of 3 rungs"}));
@@ -267,9 +269,10 @@ TEST(Report, NamesWhoIsAsFastWithinTheNoise) {
 TEST(Report, OfSeveralDevicesHasRatiosOnly) {
   Json pytorch = run_json("pytorch/02_tf32", 0, 300);
   pytorch["peer"] = "pytorch";
-  const std::string text = markdown_report(results_from(results_json({run_json("00_fp32_baseline", 0, 360),
-                                                                      run_json("02_tf32", 0, 150), pytorch})),
-                                           true);
+  const std::string text = section_of(results_from(results_json({run_json("00_fp32_baseline", 0, 360),
+                                                                 run_json("02_tf32", 0, 150), pytorch})),
+                                      true)
+                               .markdown();
   EXPECT_TRUE(says(text, {"| rung | x previous | x baseline | x PyTorch | MFU % | loss | status |",
                           "| 02_tf32 | 2.40 | 2.40 | 2.00 | 33.9 / 31.8 | 6.2500 | ok |"}));
   for (const char* absolute : {"150.0", "360.0", "31.0", "109,227"})
@@ -320,13 +323,13 @@ TEST(Report, ComparesTwoRungsWithinRounds) {
   const Results results = results_from(results_json(
       {run_json("00_fp32_baseline", 0, 400), small, run_json("00_fp32_baseline", 1, 360), more}));
   EXPECT_TRUE(
-      says(two_rungs(results, "00_fp32_baseline", "02_tf32"),
+      says(two_rungs(results, "00_fp32_baseline", "02_tf32").terminal(false),
            {"02_tf32 runs at 2.45 (2.40 to 2.50)", "00_fp32_baseline on gpt2 B=16 T=1024", "1.0 GiB less"}));
-  EXPECT_TRUE(says(two_rungs(results, "02_tf32", "00_fp32_baseline"), {"1.0 GiB more"}));
-  const std::string neither = two_rungs(results, "09_flash_attention", "11_searched_gemms");
+  EXPECT_TRUE(says(two_rungs(results, "02_tf32", "00_fp32_baseline").terminal(false), {"1.0 GiB more"}));
+  const std::string neither = two_rungs(results, "09_flash_attention", "11_searched_gemms").terminal(false);
   EXPECT_TRUE(says(neither, {"09_flash_attention", "11_searched_gemms"}));
   EXPECT_EQ(std::ranges::count(neither, '\n'), 1) << neither;
-  const std::string alone = two_rungs(results, "02_tf32", "03_fused_adamw");
+  const std::string alone = two_rungs(results, "02_tf32", "03_fused_adamw").terminal(false);
   EXPECT_TRUE(says(alone, {"02_tf32", "03_fused_adamw was not measured"}));
   EXPECT_EQ(alone.find("runs at"), std::string::npos);
 }
@@ -335,10 +338,11 @@ TEST(Report, AComparisonSaysWhichRoundsWereThrottled) {
   std::vector<Json> runs = {run_json("00_fp32_baseline", 0, 400), run_json("02_tf32", 0, 900),
                             run_json("00_fp32_baseline", 1, 400), run_json("02_tf32", 1, 160)};
   runs[1]["summary"]["throttled"] = true;
-  EXPECT_TRUE(says(two_rungs(results_from(results_json(runs)), "00_fp32_baseline", "02_tf32"),
+  EXPECT_TRUE(says(two_rungs(results_from(results_json(runs)), "00_fp32_baseline", "02_tf32").terminal(false),
                    {"02_tf32, gpt2 B=16 T=1024: ", "clocks", "1 of 2 rounds", "02_tf32 runs at 2.50"}));
   runs[3]["summary"]["throttled"] = true;
-  const std::string all = two_rungs(results_from(results_json(runs)), "00_fp32_baseline", "02_tf32");
+  const std::string all =
+      two_rungs(results_from(results_json(runs)), "00_fp32_baseline", "02_tf32").terminal(false);
   EXPECT_TRUE(says(all, {"2 of 2 rounds", "claimed", "ok, throttled"}));
   EXPECT_EQ(all.find("runs at"), std::string::npos) << all;
 }
@@ -442,7 +446,7 @@ TEST(Report, AnIntervalIsNamedByTheFewestRoundsThatOneIsOf) {
   const std::vector<ResultRow> rows = aggregate(results);
   EXPECT_EQ(rows[0].numbers->median_step_ms.rounds, 6);
   EXPECT_EQ(rows[1].numbers->baseline->ratio.rounds, 2) << "in common";
-  EXPECT_TRUE(says(markdown_report(results), {"range (50 %)"}));
+  EXPECT_TRUE(says(section_of(results).markdown(), {"range (50 %)"}));
 }
 
 TEST(Report, OfSeveralDevicesAnAblationHasRatiosOnly) {
@@ -450,7 +454,7 @@ TEST(Report, OfSeveralDevicesAnAblationHasRatiosOnly) {
       results_json({run_json("02_tf32", 0, 150), run_json("03_fused_adamw", 0, 120),
                     run_json("without/03_fused_adamw", 0, 21), run_json(tuned_rung().name, 0, 20)});
   results["plan"]["ablate"] = {{"rungs", {"03_fused_adamw"}}, {"kinds", {"without"}}};
-  const std::string text = markdown_report(results_from(results), true);
+  const std::string text = section_of(results_from(results), true).markdown();
   EXPECT_TRUE(says(text, {"| rung | ladder gain | leave-one-out | only-one | status |",
                           "| 03_fused_adamw | 1.250 | 1.050 | - | ok |"}));
   for (const char* absolute : {"live memory", "150.0", "GiB"})
@@ -459,7 +463,7 @@ TEST(Report, OfSeveralDevicesAnAblationHasRatiosOnly) {
 
 TEST(Report, SaysWhereIndependentRanksAreHeldAgainstNothing) {
   const auto warned = [](std::vector<Json> runs) {
-    return says(markdown_report(results_from(results_json(std::move(runs)))), {"--independent-ranks"});
+    return says(section_of(results_from(results_json(std::move(runs)))).markdown(), {"--independent-ranks"});
   };
   Json apart = run_json("15_multi_gpu", 0, 21);
   apart["config"].update({{"world_size", 2}, {"independent_ranks", true}});
@@ -487,7 +491,7 @@ TEST(Report, SurvivesAnyContextAndPlan) {
   results["complete"] = false;
   results["context"] = {{"device", 7}, {"time", {1, 2}}};
   results["plan"] = {{"rounds", 1e300}, {"rungs", "x"}, {"batch", nullptr}, {"warmup", {}}};
-  EXPECT_TRUE(says(terminal_report(results_from(results)), {"unknown"}));
+  EXPECT_TRUE(says(section_of(results_from(results)).terminal(true), {"unknown"}));
 }
 
 }  // namespace

@@ -108,7 +108,7 @@ TEST(Scaling, DevicesApartTellWhatIsNotCommunication) {
   add(results, "13_cuda_graphs", 1, 16, 20.0);
   add(results, "14_large_batch", 4, 16, 25.0);
   EXPECT_FALSE(scaling(results).at(0).independent_efficiency || scaling(results).at(0).communication_ms);
-  EXPECT_EQ(terminal_report(results).find("independent"), std::string::npos);
+  EXPECT_EQ(section_of(results).terminal(true).find("independent"), std::string::npos);
   add(results, "14_large_batch", 4, 16, 22.0, /*independent=*/true);
   const auto rows = scaling(results);
   ASSERT_EQ(rows.size(), 1U) << "independent ranks are no row";
@@ -120,7 +120,7 @@ TEST(Scaling, DevicesApartTellWhatIsNotCommunication) {
   const Json json = results_file_json(results);
   EXPECT_DOUBLE_EQ(json["scaling"][0]["communication_ms"]["value"].get<double>(), 3.0);
   EXPECT_EQ(results_file_json(results_from(json)), json);
-  const std::string terminal = terminal_report(results);
+  const std::string terminal = section_of(results).terminal(true);
   for (const char* word : {"independent %", "91.1 (90.9 to 91.3)", "communication ms", "3.00 (3.00 to 3.00)"})
     EXPECT_NE(terminal.find(word), std::string::npos) << word << "\n" << terminal;
 }
@@ -194,10 +194,10 @@ TEST(Scaling, IsATableInTheReportsAndInTheFile) {
   Results results = results_of("a", "t");
   add(results, "13_cuda_graphs", 1, 16, 20.0);
   add(results, "14_large_batch", 4, 16, 20.0);
-  const std::string terminal = terminal_report(results);
+  const std::string terminal = section_of(results).terminal(true);
   EXPECT_NE(terminal.find("efficiency %"), std::string::npos);
   EXPECT_NE(terminal.find("100.0 (100.0 to 100.0)"), std::string::npos) << terminal;
-  EXPECT_NE(markdown_report(results).find("## Scaling"), std::string::npos);
+  EXPECT_NE(section_of(results).markdown().find("## Scaling"), std::string::npos);
   EXPECT_NE(terminal.find("Predicted"), std::string::npos);
   const Json json = results_file_json(results);
   EXPECT_EQ(json["scaling"][0]["efficiency"]["value"], 1.0);

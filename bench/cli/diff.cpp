@@ -117,7 +117,7 @@ int diff(DiffOptions& options) {
   const auto results = measured(options.results, ladder, {before.name, after.name});
   print_diff(before, after, ladder);
   std::cout << "\n"
-            << (results ? two_rungs(*results, before.name, after.name, options.wide)
+            << (results ? two_rungs(*results, before.name, after.name).terminal(options.wide)
                         : cat("Not measured: no results of them in reports/latest here; `",
                               options.ladder.empty() ? "scripts/run"
                                                      : cat("stepladder run --ladder ", options.ladder),

@@ -485,9 +485,8 @@ int measure(const MeasureOptions& options, Plan plan) {
   }
   const bool late = text_at(stopped, "reason") == "max_time";
   file.finish(std::move(stopped), exit_code_of);
-  std::cout << terminal_report(file.results(), /*ratios_only=*/false, options.wide)
-            << besides_steps(file.results().runs) << "\nwrote " << printable(options.out, kMaxMessage)
-            << std::endl;
+  std::cout << section_of(file.results()).terminal(options.wide) << besides_steps(file.results().runs)
+            << "\nwrote " << printable(options.out, kMaxMessage) << std::endl;
   const auto& runs = file.results().runs;
   if (late && runs.size() == runs_before)
     std::cerr

@@ -138,45 +138,29 @@ Section section_of(const Findings& file, bool ratios_only) {
   return section;
 }
 
-std::string terminal_report(const Results& results, bool ratios_only, bool wide) {
-  return section_of(Findings(results), ratios_only).terminal(wide);
-}
-
-std::string markdown_report(const Results& results, bool ratios_only) {
-  return section_of(Findings(results), ratios_only).markdown();
-}
-
-std::string two_rungs(const Results& results, const std::string& before, const std::string& after,
-                      bool wide) {
-  const Findings file(results);
+Section two_rungs(const Findings& file, const std::string& before, const std::string& after) {
   const auto both =
-      placed(file, [&](const ResultRow& v) { return v.variant == before || v.variant == after; });
-  if (both.empty()) return cat("Neither ", before, " nor ", after, " was measured.\n");
-  std::string text = folded(title(results)) + "\n\n" + rows_table(both, false).terminal(wide);
-  std::vector<ResultRow> rows;
-  for (const PlacedRow& p : both) rows.push_back(*p.row);
-  for (const ResultRow& v : rows)
-    if (v.numbers && v.disturbed_rounds > 0) text += "\n" + folded(disturbed_note(v)) + "\n";
-  for (const ResultRow& b : rows) {
-    for (const ResultRow& a : rows) {
-      if (b.variant != before || a.variant != after || a.workload != b.workload) continue;
-      if (!a.numbers || !b.numbers || a.disturbed() || b.disturbed()) continue;
-      const auto gain = speedup(b.runs, a.runs);
-      if (!gain) continue;
-      const int64_t more = a.numbers->memory.live_peak - b.numbers->memory.live_peak;
-      std::string buys =
-          cat(after, " runs at ", text_of(*gain, 2), " times the speed of ", before, " on ", a.workload);
-      if (a.numbers->memory.live_peak > 0 && b.numbers->memory.live_peak > 0)
-        buys += cat(", with ",
-                    more == 0 ? "the same" : cat(bytes_text(std::abs(more)), more > 0 ? " more" : " less"),
-                    " live memory");
-      text += "\n" + folded(buys + ".") + "\n";
-    }
+      placed(file, [&](const ResultRow& row) { return row.variant == before || row.variant == after; });
+  if (both.empty()) return {.sentences = {cat("Neither ", before, " nor ", after, " was measured.")}};
+  Section section{.sentences = {title(file.results())}, .tables = {rows_table(both, false)}};
+  const auto note = [&](const std::string& text) { section.notes.push_back({text}); };
+  for (const PlacedRow& p : both)
+    if (p.row->numbers && p.row->disturbed_rounds > 0) note(disturbed_note(*p.row));
+  for (const PlacedRow& p : both) {
+    const ResultRow &b = *p.row, *a = file.find(after, b.workload);
+    if (b.variant != before || !b.numbers || b.disturbed() || !a || !a->numbers || a->disturbed()) continue;
+    const auto gain = speedup(b.runs, a->runs);
+    if (!gain) continue;
+    const int64_t was = b.numbers->memory.live_peak, is = a->numbers->memory.live_peak;
+    const std::string memory =
+        is == was ? "the same" : cat(bytes_text(std::abs(is - was)), is > was ? " more" : " less");
+    note(cat(after, " runs at ", text_of(*gain, 2), " times the speed of ", before, " on ", b.workload,
+             was > 0 && is > 0 ? cat(", with ", memory, " live memory") : "", "."));
   }
   for (const std::string& rung : {before, after})
-    if (std::ranges::find(rows, rung, &ResultRow::variant) == rows.end())
-      text += cat("\n", rung, " was not measured here, so that nothing says what the other buys.\n");
-  return text;
+    if (std::ranges::none_of(both, [&](const PlacedRow& p) { return p.row->variant == rung; }))
+      note(cat(rung, " was not measured here, so that nothing says what the other buys."));
+  return section;
 }
 
 }  // namespace stepladder

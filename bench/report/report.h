@@ -12,7 +12,7 @@ namespace stepladder {
 /// The answer (the fastest rung, in how much memory, and against whom), what was measured on what, the
 /// tables, and the notes. `ratios_only` leaves out milliseconds, tokens and bytes, which those of another
 /// device beside them would be compared with.
-Section section_of(const Findings& file, bool ratios_only);
+Section section_of(const Findings& file, bool ratios_only = false);
 
 /// What each rung of an ablation is worth.
 Table ablations_table(const Findings& file, bool ratios_only);
@@ -20,12 +20,7 @@ Table ablations_table(const Findings& file, bool ratios_only);
 /// What each two switches are worth together.
 Table interactions_table(const std::vector<AblatedPair>& rows);
 
-/// A file's section as text. Tables that are not `wide` fit the terminal, or 100 columns where there is none.
-std::string terminal_report(const Results& results, bool ratios_only = false, bool wide = true);
-std::string markdown_report(const Results& results, bool ratios_only = false);
-
 /// The rows of two rungs, and how many times faster `after` is on each workload that both were measured on.
-std::string two_rungs(const Results& results, const std::string& before, const std::string& after,
-                      bool wide = false);
+Section two_rungs(const Findings& file, const std::string& before, const std::string& after);
 
 }  // namespace stepladder

@@ -26,7 +26,7 @@ struct GroupGain {
 
 /// All that follows from a results file, derived once.
 struct Findings {
-  explicit Findings(const Results& results);  // which outlive them
+  Findings(const Results& results);  // which outlive them
 
   const Results& results() const { return *of_; }
 

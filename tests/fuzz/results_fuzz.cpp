@@ -25,8 +25,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                   }),
                   "a written part that cannot be read");
     dump(results_file_json(part.results));
-    terminal_report(part.results);
-    markdown_report(part.results);
+    const Section section = section_of(part.results);
+    section.terminal(false);
+    section.markdown();
   }
   return 0;
 }
