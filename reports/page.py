@@ -81,11 +81,19 @@ def markdown_text(text: str) -> str:
     return re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<!&)#|[\\`*\[\]|~]", r"\\\g<0>", text)
 
 
+def markdown_table(table: dict) -> str:
+    """A table of a section as Markdown."""
+    titles, rows = [column["title"] for column in table["columns"]], table["rows"]
+    rule = [":---" if column["align"] == "left" else "---:" for column in table["columns"]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in
+                     [list(map(markdown_text, titles)), rule, *(map(markdown_text, row) for row in rows)])
+
+
 TEMPLATES.filters["breakable"] = lambda text: Markup(str(escape(text)).replace("/", "/<wbr>"))
 TEMPLATES.filters["codes"] = lambda text: Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 _MARKDOWN = TEMPLATES.overlay(autoescape=False)
 _MARKDOWN.filters["text"] = markdown_text
-_MARKDOWN.filters["cell"] = lambda text: markdown_text(text) or "-"
+_MARKDOWN.filters["table"] = markdown_table
 
 
 def published_sources(results: list[Results], profiles: list[Profile]) -> list[published.Source]:

@@ -16,6 +16,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 
 import sources
@@ -132,6 +133,9 @@ class Line:
         return "; ".join(filter(None, (self.note, *(ours.note for ours in self.columns))))
 
 
+_TEXTS = {"published", "ours", "beside", "note"}  # columns
+
+
 @dataclass
 class Table:
     title: str
@@ -148,10 +152,31 @@ class Table:
         return any(getattr(line, column) for line in self.lines)
 
     @property
-    def others(self) -> list[int]:
-        """Which columns of ours stand beside the one that is judged."""
-        return [i for i in range(1, max(len(line.columns) for line in self.lines))
-                if any(line.columns[i].value for line in self.lines)]
+    def told(self) -> dict:
+        """As the tables of `stepladder report` are told: columns, and the text of each cell."""
+        def of_other(place: int, field: str) -> Callable[[Line], str]:
+            return lambda line: getattr(line.columns[place], field)
+
+        def agreement(field: str) -> Callable[[Line], str]:
+            return lambda line: f"{value:.2f}" if (value := getattr(line, field)) else ""
+
+        columns = [("published", attrgetter("variant"))]
+        columns += [(header, lambda line, place=place: line.values[place]) for place, header in enumerate(self.headers)]
+        for field, *of_field in (
+                ("ratio", ("×", attrgetter("ratio"))), ("step", ("× above", attrgetter("step"))),
+                ("beside", ("ours", attrgetter("beside")), ("value", attrgetter("ours"))),
+                ("ours_ratio", ("×", attrgetter("ours_ratio")), ("ours / published", agreement("agreement"))),
+                ("ours_step", ("× above", attrgetter("ours_step")), ("ours / published", agreement("step_agreement"))),
+                ("same_device", ("same device", attrgetter("same_device")))):
+            columns += of_field if self.has(field) else []
+        for place in range(1, max(len(line.columns) for line in self.lines)):
+            if any(line.columns[place].value for line in self.lines):
+                columns += [("beside", of_other(place, "name")), ("value", of_other(place, "value"))]
+                columns += [("×", of_other(place, "ratio"))] if self.has("ratio") else []
+        columns += [("note", attrgetter("notes"))] if self.has("notes") else []
+        return {"heading": "", "rows": [[cell(line) or "-" for _, cell in columns] for line in self.lines],
+                "columns": [{"title": title, "unit": "", "align": "left" if title in _TEXTS else "right", "priority": 0,
+                             "reasons": False, "meaning": ""} for title, _ in columns]}
 
 
 @dataclass
