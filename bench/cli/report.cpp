@@ -21,8 +21,8 @@
 #include "bench/cli/charts.h"
 #include "bench/cli/commands.h"
 #include "bench/plan/ladder_file.h"
+#include "bench/report/export.h"
 #include "bench/report/page.h"
-#include "bench/report/rows_table.h"
 #include "bench/results/file.h"
 #include "bench/results/run_json.h"
 #include "bench/run/child.h"
@@ -235,7 +235,7 @@ void print_tables(const Given& given, const std::filesystem::path& out, bool wid
   write((out / "summary.md").string(), markdown);
   std::vector<NamedFindings> named;
   for (const MeasuredFile& file : given.files()) named.push_back(file.named());
-  write((out / "results.csv").string(), rows_csv(named));
+  write((out / "results.csv").string(), csv(named));
 }
 
 constexpr const char *kBegin = "<!-- stepladder: begin -->", *kEnd = "<!-- stepladder: end -->";

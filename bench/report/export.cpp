@@ -6,6 +6,7 @@
 #include <iomanip>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "bench/base/statistics.h"
 #include "bench/base/table.h"
@@ -13,6 +14,7 @@
 #include "bench/report/ablation.h"
 #include "bench/report/speedups.h"
 #include "bench/results/json.h"
+#include "bench/results/writer.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -68,6 +70,34 @@ void shorten_ranks(Run& run) {
   }
 }
 
+/// `columns` are places in the JSON of a row, "config/model", each titled by its last name unless it is
+/// "until_loss=to_loss/loss". Numbers have full digits; a peak of memory that is 0 is unknown, and so empty.
+std::string csv_of(const std::vector<Json>& rows, const std::string& columns) {
+  std::vector<Table::Column> titles;
+  std::vector<Json::json_pointer> places;
+  std::istringstream words(columns);
+  for (std::string word; words >> word;) {
+    const size_t titled = word.find('=');
+    const std::string title = titled == word.npos ? word.substr(word.rfind('/') + 1) : word.substr(0, titled);
+    titles.push_back({title});
+    places.emplace_back("/" + word.substr(titled == word.npos ? 0 : titled + 1));
+  }
+  Table table(titles);
+  for (const Json& row : rows) {
+    std::vector<Cell> cells;
+    for (const Json::json_pointer& place : places) {
+      const Json value = row.contains(place) ? row[place] : Json();
+      const bool unknown = value.is_null() || (value == 0 && place.back().ends_with("_peak"));
+      cells.emplace_back(unknown                   ? ""
+                         : value.is_string()       ? value.get<std::string>()
+                         : value.is_number_float() ? number_text(value.get<double>())
+                                                   : value.dump());
+    }
+    table.add(std::move(cells));
+  }
+  return table.csv();
+}
+
 }  // namespace
 
 Json google_benchmark(const Results& results) {
@@ -118,64 +148,61 @@ Json google_benchmark(const Results& results) {
 }
 
 std::string csv(const Results& results) {
-  Columns<Run> columns;
-  const auto flag = [](const std::optional<bool>& known) { return !known ? "" : *known ? "true" : "false"; };
-  const auto number = [](const std::optional<double>& value) { return value ? number_text(*value) : ""; };
-  const auto of_summary = [&](const char* title,
-                              std::function<std::string(const Run&, const Summary&)> cell) {
-    columns.add(title,
-                [=](const Run& run) { return run.status == Status::ok ? cell(run, *run.summary) : ""; });
-  };
-  const auto numbers = [&](std::initializer_list<std::pair<const char*, double Summary::*>> fields) {
-    for (const auto& [title, field] : fields)
-      of_summary(title, [field = field](const Run&, const Summary& s) { return number_text(s.*field); });
-  };
-  const auto known =
-      [&](std::initializer_list<std::pair<const char*, std::optional<double> Summary::*>> fields) {
-        for (const auto& [title, field] : fields)
-          of_summary(title, [=, field = field](const Run&, const Summary& s) { return number(s.*field); });
-      };
-  columns.add("variant", [](const Run& run) { return run.variant; });
-  columns.add("peer", [](const Run& run) { return run.peer; });
-  columns.add("backend", [](const Run& run) { return run.backend; });
-  for (const char* key : {"model", "B", "T"})
-    columns.add(key, [=](const Run& run) { return whole_text_at(run.config, key); });
-  columns.add("devices", [](const Run& run) { return cat(world_size(run.config)); });
-  columns.add("independent_ranks", [=](const Run& run) { return flag(has_independent_ranks(run.config)); });
-  columns.add("round", [](const Run& run) { return cat(run.round); });
-  columns.add("status", [](const Run& run) { return stepladder::name_of(run.status); });
-  columns.add("reason", [](const Run& run) { return run.reason; });
-  numbers({{"median_step_ms", &Summary::median_step_ms},
-           {"p10_step_ms", &Summary::p10_step_ms},
-           {"p90_step_ms", &Summary::p90_step_ms},
-           {"first_step_ms", &Summary::first_step_ms},
-           {"startup_ms", &Summary::startup_ms},
-           {"tokens_per_second", &Summary::tokens_per_second}});
-  known({{"mfu_nanogpt", &Summary::mfu_nanogpt}, {"mfu_llmc", &Summary::mfu_llmc}});
-  of_summary("final_loss", [=](const Run& run, const Summary&) { return number(run.steps.back().loss); });
-  known({{"val_loss", &Summary::val_loss}});
-  for (const auto& [title, peak] : {std::pair("live_peak_bytes", &Memory::live_peak),
-                                    std::pair("reserved_peak_bytes", &Memory::reserved_peak),
-                                    std::pair("process_peak_bytes", &Memory::process_peak)})
-    of_summary(title, [peak = peak](const Run&, const Summary& s) {  // 0 is unknown
-      return s.memory.*peak > 0 ? cat(s.memory.*peak) : "";
-    });
-  of_summary("throttled", [=](const Run&, const Summary& s) { return flag(s.throttled); });
-  of_summary("shared", [=](const Run&, const Summary& s) { return flag(s.shared); });
-  known({{"cycles", &Summary::cycles}, {"joules", &Summary::joules}});
-  const auto to_loss = [&](const char* title, std::function<std::string(const ToLoss&)> cell) {
-    of_summary(title, [=](const Run&, const Summary& s) { return s.to_loss ? cell(*s.to_loss) : ""; });
-  };
-  to_loss("until_loss", [](const ToLoss& t) { return number_text(t.loss); });
-  to_loss("reached", [=](const ToLoss& t) { return flag(t.reached); });
-  to_loss("steps_to_loss", [](const ToLoss& t) { return cat(t.steps); });
-  to_loss("seconds_to_loss", [](const ToLoss& t) { return number_text(t.seconds); });
-  to_loss("tokens_to_loss", [](const ToLoss& t) { return number_text(t.tokens); });
-  to_loss("joules_to_loss", [=](const ToLoss& t) { return number(t.joules); });
-  columns.add("device", [&](const Run&) { return text_at(results.device(), "name"); });
-  for (const char* key : {"commit", "time"})
-    columns.add(key, [&results, key](const Run&) { return text_at(results.context, key); });
-  return columns.table(results.runs).csv();
+  constexpr const char* kColumns =
+      "variant peer backend config/model config/B config/T devices independent_ranks round status "
+      "reason summary/median_step_ms summary/p10_step_ms summary/p90_step_ms summary/first_step_ms "
+      "summary/startup_ms summary/tokens_per_second summary/mfu_nanogpt summary/mfu_llmc "
+      "final_loss summary/val_loss live_peak_bytes=summary/memory_bytes/live_peak "
+      "reserved_peak_bytes=summary/memory_bytes/reserved_peak "
+      "process_peak_bytes=summary/memory_bytes/process_peak summary/throttled summary/shared "
+      "summary/cycles summary/joules until_loss=summary/to_loss/loss summary/to_loss/reached "
+      "steps_to_loss=summary/to_loss/steps seconds_to_loss=summary/to_loss/seconds "
+      "tokens_to_loss=summary/to_loss/tokens joules_to_loss=summary/to_loss/joules device commit "
+      "time";
+  const std::string device = text_at(results.device(), "name"), commit = text_at(results.context, "commit"),
+                    time = text_at(results.context, "time");
+  std::vector<Json> rows;
+  for (const Run& run : results.runs) {
+    Json& row = rows.emplace_back(Json{{"variant", run.variant},
+                                       {"peer", run.peer},
+                                       {"backend", run.backend},
+                                       {"config", run.config},
+                                       {"devices", world_size(run.config)},
+                                       {"independent_ranks", has_independent_ranks(run.config)},
+                                       {"round", run.round},
+                                       {"status", stepladder::name_of(run.status)},
+                                       {"reason", run.reason},
+                                       {"device", device},
+                                       {"commit", commit},
+                                       {"time", time}});
+    if (run.status != Status::ok) continue;
+    row["summary"] = Writer::write(*run.summary);
+    row["final_loss"] = Writer::write(run.steps.back().loss);
+  }
+  return csv_of(rows, kColumns);
+}
+
+std::string csv(const std::vector<NamedFindings>& files) {
+  constexpr const char* kColumns =
+      "file device backend config/model config/B config/T devices variant peer status reason "
+      "disturbance rounds median_step_ms=median_step_ms/value median_step_ms_lo=median_step_ms/lo "
+      "median_step_ms_hi=median_step_ms/hi tokens_per_second=tokens_per_second/value "
+      "speedup_previous=speedup_previous/ratio speedup_baseline=speedup_baseline/ratio mfu_nanogpt "
+      "mfu_llmc cycles=cycles/value joules=joules/value tokens_per_joule=tokens_per_joule/value "
+      "live_peak_bytes=memory_bytes/live_peak reserved_peak_bytes=memory_bytes/reserved_peak "
+      "process_peak_bytes=memory_bytes/process_peak first_step_ms startup_ms final_loss val_loss";
+  std::vector<Json> rows;
+  for (const NamedFindings& file : files)
+    for (const ResultRow& of : file.file->rows) {
+      if (is_ablation(of.variant)) continue;
+      Json& row = rows.emplace_back(to_json(of));
+      row["file"] = file.name;
+      row["device"] = file.file->results().device_model();
+      row["devices"] = world_size(of.config);
+      row["rounds"] = of.runs.size();
+      row["disturbance"] = of.disturbed() ? of.disturbance : "";
+    }
+  return csv_of(rows, kColumns);
 }
 
 Results shortened(Results results) {

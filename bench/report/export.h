@@ -2,7 +2,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "bench/report/speedups.h"
 #include "bench/results/results.h"
 
 namespace stepladder {
@@ -21,6 +23,8 @@ Results shortened(Results results);
 
 /// RFC 4180 with Unix line ends, a line for each run; one that is not ok has empty numbers.
 std::string csv(const Results& results);
+/// As above, a line for each row of the files.
+std::string csv(const std::vector<NamedFindings>& files);
 
 /// The runs that google_benchmark() leaves out, one line each: "02_tf32 gpt2 B=16 T=1024, round 0: oom: ...".
 std::vector<std::string> left_out(const Results& results);

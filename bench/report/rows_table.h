@@ -47,7 +47,4 @@ Table to_loss_table(const std::vector<PlacedRow>& rows, bool ratios_only);
 
 Table groups_table(const std::vector<GroupGain>& groups);
 
-/// A line for each row of the files, for other programs: full digits, and nothing where nothing is known.
-std::string rows_csv(const std::vector<NamedFindings>& files);
-
 }  // namespace stepladder

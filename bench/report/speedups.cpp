@@ -232,6 +232,10 @@ const ResultRow* Findings::find(const std::string& variant, const std::string& w
   return found == rows.end() ? nullptr : &*found;
 }
 
+Json to_json(const ResultRow& row) {
+  return Writer::write(row);
+}
+
 Json results_file_json(const Findings& findings) {
   Json json = to_json(findings.results());
   json["variants"] = Writer::write(findings.rows);

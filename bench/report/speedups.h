@@ -51,6 +51,7 @@ struct NamedFindings {
   const Findings* file = nullptr;
 };
 
+Json to_json(const ResultRow& row);
 /// A whole results file: what was measured, and the rows that follow from it.
 Json results_file_json(const Findings& findings);
 Json results_file_json(const Results& results);
