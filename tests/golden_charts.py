@@ -3,7 +3,7 @@
 python3 golden_charts.py SCRIPT ARGUMENT...
 
 Files aren't held against the contract, which takes most of the time and has tests of its own, nor rungs against the
-sources that are here now.
+sources that are here now, whose lines aren't counted either.
 """
 
 import json
@@ -14,6 +14,7 @@ from html import escape
 from pathlib import Path
 
 sys.path.insert(0, str(Path(sys.argv[1]).parent))
+import published  # noqa: E402
 import schema  # noqa: E402
 import sources  # noqa: E402
 import style  # noqa: E402
@@ -102,8 +103,15 @@ def keep_data(figure: object, stem: Path) -> list[Path]:
     return [stem.with_suffix(".svg"), stem.with_suffix(".png")]
 
 
+def uncounted(patterns: list[str] | None, line: published.Line) -> None:
+    """In place of published._count_lines()."""
+    if patterns:
+        line.columns = [published.Ours(", ".join(patterns), "N")]
+
+
 if __name__ == "__main__":
     style.save = keep_data
     schema.best_match = sources.source_hash = lambda _: None
+    published._count_lines = uncounted
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")
