@@ -235,14 +235,14 @@ std::string title(const Results& results) {
              commit.empty() ? "" : ", commit " + commit);
 }
 
-std::string disturbed_note(const ResultRow& v) {
-  return cat(v.variant, ", ", v.workload,
-             v.disturbance == "shared"
+std::string disturbed_note(const ResultRow& row) {
+  return cat(row.variant, ", ", row.workload,
+             row.disturbance == "shared"
                  ? ": another process used the device in "
                  : ": heat or the hardware's protection cut the clocks in most steps of ",
-             v.disturbed_rounds, " of ", v.rounds, " rounds; ",
-             v.disturbed() ? "its times are shown, nothing is claimed on them."
-                           : "its numbers are without those rounds.");
+             row.disturbed_rounds, " of ", row.rounds, " rounds; ",
+             row.disturbed() ? "its times are shown, nothing is claimed on them."
+                             : "its numbers are without those rounds.");
 }
 
 std::string busy_note(const Json& context) {

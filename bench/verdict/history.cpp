@@ -154,7 +154,7 @@ std::string title_of(const Series& series) {
 
 /// What tells a row's configuration from the usual one, and its steps.
 std::string settings_and_steps(const Json& config) {
-  const std::string settings = settings_of(config);
+  std::string settings = settings_of(config);
   if (!config.contains("steps")) return settings;
   return cat(settings, settings.empty() ? "" : ", ", text_at(config, "steps"), " steps");
 }
