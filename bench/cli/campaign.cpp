@@ -221,8 +221,8 @@ void choose(std::vector<PlannedPart>& parts, const CampaignOptions& options) {
 /// Throws InputError naming the file, the part and what is wrong with it.
 std::vector<PlannedPart> parts_of(const CampaignOptions& options, int64_t devices_here) {
   const std::string path = here_or_shared(options.plan);
-  const Json json = load_json_of("a campaign's plan", path, &Json::is_array);
-  if (json.empty()) throw InputError(cat(path, ": has no parts"));
+  const Json json = load_json_of("a campaign's plan, a list of parts", path, &Json::is_array);
+  if (json.empty()) throw InputError(cat(path, ": is an empty list, which is no campaign's plan"));
   std::vector<PlannedPart> parts;
   for (size_t i = 0; i < json.size(); ++i) {
     const std::string name = json[i].is_object() ? text_at(json[i], "name") : "";

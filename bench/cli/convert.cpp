@@ -17,7 +17,7 @@ struct ConvertOptions {
 };
 
 int convert(ConvertOptions& options) {
-  load_json_of("a file of version 0.2", options.from, is_of_schema_2);
+  load_json_of("a file of Stepladder 0.2", options.from, is_of_schema_2);
   exec({python(), shared_dir() + "/reports/convert.py", options.from, options.to});
 }
 

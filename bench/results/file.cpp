@@ -196,7 +196,7 @@ Json load_json_of(const char* what, const std::string& path, const std::function
   const std::string text = read_text(path);
   if (is_results(text)) throw InputError(cat("is a results file, not ", what));
   Json json = json_in(text);
-  if (!is(json)) throw InputError(cat("is ", seems_to_be(json), ", not ", what, " of Stepladder's"));
+  if (!is(json)) throw InputError(cat("is ", seems_to_be(json), ", not ", what));
   return json;
 } catch (const InputError& e) {
   throw InputError(cat(path, ": ", e.what()));
