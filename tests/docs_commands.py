@@ -104,8 +104,11 @@ def stand_in(name: str, words: list[str]) -> int:
         added += ["--rungs", few]
     if "--until-loss" in words:  # which decides how many steps there are
         added[added.index("--steps")] = "--max-steps"
+    if "--seeds" in words:  # which say how many runs there are
+        rounds = added.index("--rounds")
+        del added[rounds:rounds + 2]
     small = {"--batch": "2", "--devices": "1,2" if "--launcher" not in words else "2", "--max-time": "3s",
-             "--eval-every": "1", "--sample-every": "1"}
+             "--eval-every": "1", "--sample-every": "1", "--seeds": "3", "--horizons": "3", "--certify-loss": "20"}
     if kind in ("run", "gate", "ablate", "rung"):  # in place: a list grows where it is given again
         words = [small.get(option, word) for option, word in zip(["", *words], words)]
     code = subprocess.run([Path(os.environ["STEPLADDER_BIN_DIR"]) / name, *words, *added], check=False).returncode
