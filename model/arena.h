@@ -35,7 +35,7 @@ class Arena {
   auto overlay(const F& allocations) {
     const int64_t begin = used_;
     overlaid_ = true;
-    const auto overlaid = allocations();
+    auto overlaid = allocations();
     overlaid_ = false;
     most_ = std::max(most_, used_);
     used_ = begin;

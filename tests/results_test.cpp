@@ -151,7 +151,7 @@ TEST(Results, RefuseAnEvaluationAfterTheLastStep) {
   const stepladder::Run run = make_run("00_fp32_baseline", 0, 20);
   Json json = to_json(run);
   const auto at = [&](Json evaluation) {
-    json["evaluations"] = {std::move(evaluation)};
+    json["evaluations"] = Json::array({std::move(evaluation)});
     return run_from(json).evaluations.front().step;
   };
   const int64_t last = std::ssize(run.steps);

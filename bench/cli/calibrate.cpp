@@ -63,7 +63,7 @@ std::string table_of(const Noise& noise) {
           std::tuple("energy", &row.energy, kMinEnergyLimit)}) {
       if (ratios->empty()) continue;
       std::vector<Cell> cells = {key.first, key.second, what, std::to_string(ratios->size())};
-      for (size_t pairs : kPairs) cells.push_back(fixed(raised_limit(least, *ratios, pairs) * 100, 2));
+      for (size_t pairs : kPairs) cells.emplace_back(fixed(raised_limit(least, *ratios, pairs) * 100, 2));
       table.add(std::move(cells));
     }
   return table.terminal();
