@@ -21,7 +21,23 @@ struct Implementation {
   bool is_cudnn() const { return attention == Attention::cudnn; }
 };
 
-class FlashAttentionGpuTest : public OpAgreement, public testing::WithParamInterface<Implementation> {
+/// Forward and backward of f16, one after the other.
+class AttentionAgreement : public OpAgreement {
+ protected:
+  /// dqkv, out, lse, qkv and dout, for which the workspace is bound.
+  std::vector<Array> of_both_passes(int64_t B, int64_t T, int64_t NH, int64_t HS) {
+    const int64_t C = NH * HS;
+    bind(B, T, C, NH);
+    return {out({B, T, 3 * C}, DType::f16), out({B, T, C}, DType::f16), out({B, NH, T}),
+            reals({B, T, 3 * C}).as(DType::f16), reals({B, T, C}).as(DType::f16)};
+  }
+  const Call both_passes = [](Ops& o, auto& t) {
+    o(AttentionForward{t[1], t[2], t[3]});
+    o(AttentionBackward{t[0], t[4], t[1], t[2], t[3]});
+  };
+};
+
+class FlashAttentionGpuTest : public AttentionAgreement, public testing::WithParamInterface<Implementation> {
  protected:
   OpsOptions options() const override {
     OpsOptions options;
@@ -131,26 +147,19 @@ TEST_P(FlashAttentionGpuTest, AgreesForScoresFarApart) {
 }
 
 TEST_P(FlashAttentionGpuTest, RunsInARecordedGraph) {
-  const int64_t B = 2, T = computes(100) ? 100 : 128, NH = 3, HS = 64, C = NH * HS;
-  bind(B, T, C, NH);
-  const DType type = DType::f16;
-  const std::vector<Array> arrays{out({B, T, 3 * C}, type), out({B, T, C}, type), out({B, NH, T}),
-                                  reals({B, T, 3 * C}).as(type), reals({B, T, C}).as(type)};
-  const Call step = [](Ops& o, auto& t) {
-    o(AttentionForward{t[1], t[2], t[3]});
-    o(AttentionBackward{t[0], t[4], t[1], t[2], t[3]});
-  };
+  const int64_t B = 2, T = computes(100) ? 100 : 128, NH = 3, HS = 64;
+  const std::vector<Array> arrays = of_both_passes(B, T, NH, HS);
   // Recorded before anything ran, so that plans are built while the stream is captured.
   const auto recorded = run(*cuda_, arrays, [&](Ops& o, auto& t) {
-    const auto graph = o.record([&] { step(o, t); });
+    const auto graph = o.record([&] { both_passes(o, t); });
     graph();
     graph();
     o.synchronize();
   });
-  const auto direct = run(*cuda_, arrays, step);
+  const auto direct = run(*cuda_, arrays, both_passes);
   EXPECT_TRUE(same_bits(recorded[1], direct[1]));
   EXPECT_TRUE(same_bits(recorded[2], direct[2]));
-  expect_heads_near("dqkv", recorded[0], direct[0], 3 * NH, HS, epsilon_of(type));
+  expect_heads_near("dqkv", recorded[0], direct[0], 3 * NH, HS, epsilon_of(DType::f16));
 }
 
 TEST_P(FlashAttentionGpuTest, TellsWhoComputes) {
@@ -199,26 +208,19 @@ TEST(FlashAttentionChoiceGpuTest, FallsBackToNativeAndTellsWhy) {
 }
 
 // What isn't asked for by name takes another way: the graph's results are those of the calls.
-class FlashAttentionInGraphsGpuTest : public OpAgreement {};
+class FlashAttentionInGraphsGpuTest : public AttentionAgreement {};
 
 TEST_F(FlashAttentionInGraphsGpuTest, OfAnyLengthComputesWhatTheCallsDo) {
   for (const int64_t T : {100, 128}) {
-    const int64_t B = 2, NH = 3, HS = 64, C = NH * HS;
-    bind(B, T, C, NH);
-    const DType type = DType::f16;
-    const std::vector<Array> arrays{out({B, T, 3 * C}, type), out({B, T, C}, type), out({B, NH, T}),
-                                    reals({B, T, 3 * C}).as(type), reals({B, T, C}).as(type)};
-    const Call step = [](Ops& o, auto& t) {
-      o(AttentionForward{t[1], t[2], t[3]});
-      o(AttentionBackward{t[0], t[4], t[1], t[2], t[3]});
-    };
+    const int64_t B = 2, NH = 3, HS = 64;
+    const std::vector<Array> arrays = of_both_passes(B, T, NH, HS);
     const auto recorded = run(*cuda_, arrays, [&](Ops& o, auto& t) {
-      o.record([&] { step(o, t); })();
+      o.record([&] { both_passes(o, t); })();
       o.synchronize();
     });
     const std::string who = cuda_->device().info().attention;
     EXPECT_TRUE(who.starts_with("cuDNN ") || who.starts_with("native (")) << who;
-    const auto direct = run(*cuda_, arrays, step);
+    const auto direct = run(*cuda_, arrays, both_passes);
     EXPECT_TRUE(same_bits(recorded[1], direct[1])) << T << ", " << who;
     EXPECT_EQ(recorded[0].size(), direct[0].size());
     for (size_t i = 0; i < direct[0].size(); ++i)
