@@ -60,7 +60,7 @@ class ParameterGroup {
   std::vector<NamedTensor> each() const;
   /// By the name that it is declared with. Throws std::invalid_argument where there is none.
   const Tensor& find(std::string_view name) const;
-  /// Of all of them.
+  /// The type of its tensors, one for all.
   DType dtype() const { return list_.at(0).tensor.dtype; }
 
  protected:

@@ -158,7 +158,7 @@ TEST(Results, RefuseAnEvaluationAfterTheLastStep) {
   EXPECT_EQ(at({{"step", last}, {"val_loss", 5.0}}), last);
   EXPECT_THROW(at({{"step", last + 1}, {"val_loss", 5.0}}), InputError);
   EXPECT_THROW(at({{"step", -1}, {"val_loss", 5.0}}), InputError);
-  // Of a long run few steps are kept: then it says how many seconds they took.
+  // A long run keeps few of its steps, and says how many seconds they took.
   EXPECT_EQ(at({{"step", last + 1}, {"val_loss", 5.0}, {"seconds", 9.5}}), last + 1);
 }
 

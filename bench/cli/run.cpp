@@ -78,16 +78,14 @@ int find_horizon(const MeasureOptions& asked, const Plan& plan, int64_t last) {
     (code == kExitOk ? most : least) = code == kExitOk ? middle : middle + 1;
   }
   for (size_t i = least; i < grid.size(); ++i) {
-    if (const int code = exit_of(grid[i], /*fresh=*/true); code == kExitOk)
+    const int code = exit_of(grid[i], /*fresh=*/true);
+    if (code == kExitInconclusive) continue;
+    if (code == kExitOk)
       std::cout << "\nThe fewest steps on a grid of 5 % that certify a loss of "
                 << number_text(*asked.certify_loss) << ": " << grid[i] << ", as parts of "
                 << printable(asked.out, kMaxMessage) << " show.\n"
                 << std::flush;
-    else if (code == kExitInconclusive)
-      continue;
-    else
-      return code;
-    return kExitOk;
+    return code;
   }
   std::cerr << "stepladder: up to " << grid.back() << " steps certify no loss of "
             << number_text(*asked.certify_loss) << ": raise --horizons or the loss\n";

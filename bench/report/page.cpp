@@ -158,7 +158,7 @@ int64_t most_rounds(const Findings& file) {
   return std::min<int64_t>(kLeastRoundsForInterval, static_cast<int64_t>(most));
 }
 
-/// Of the rungs beside peers the fastest; before one of 8 bits the fastest of 16, as the peers' GEMMs have.
+/// The fastest rung beside peers; before one of 8 bits the fastest of 16, as the peers' GEMMs have.
 std::vector<const ResultRow*> like_the_peers(const Findings& file, const std::string& workload) {
   std::vector<const ResultRow*> rows;
   for (const ResultRow& row : file.rows)
