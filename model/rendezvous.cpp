@@ -11,27 +11,22 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "model/socket.h"
+#include "model/callers.h"
 
 namespace stepladder {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kHello = "stepladder 3";
+constexpr const char* kHello = "stepladder 4";
 constexpr const char* kBye = "bye";
-constexpr size_t kMostCallers = 64;  // at once
-
-/// One that has connected, and has not said who it is.
-struct Caller {
-  Socket socket;
-  std::string pending{};
-  std::chrono::steady_clock::time_point until = in_seconds(5.0);
-};
+constexpr size_t kMaxLine = 2 << 20;  // bytes, of a rank that is known
+constexpr double kLate = 5.0;         // seconds for the others to come, once something is wrong
 
 /// In seconds.
 double since(Clock::time_point begin) {
@@ -63,6 +58,14 @@ Socket listen_as_first(const World& world) {
   return socket;
 }
 
+/// "rank 3", "ranks 1, 3 and 4".
+std::string ranks_text(const std::vector<std::string>& names) {
+  std::string text = names.size() > 1 ? "ranks " : "rank ";
+  for (size_t i = 0; i < names.size(); ++i)
+    text += cat(i == 0 ? "" : i + 1 < names.size() ? ", " : " and ", names[i]);
+  return text;
+}
+
 }  // namespace
 
 std::string host_name() {
@@ -75,6 +78,7 @@ struct Rendezvous::Peer {
   int rank = 0;
   std::string host, pid;
   Identity identity;
+  std::string address{}, offer{};
   std::string pending{};  // read, but no line yet
   Clock::time_point heard = Clock::now();
   int64_t step = -1, progress = 0;
@@ -83,13 +87,18 @@ struct Rendezvous::Peer {
 };
 
 Rendezvous::Rendezvous(const World& world, const Identity& identity, OnFailure on_failure,
-                       const RendezvousLimits& limits)
-    : world_(world), on_failure_(std::move(on_failure)), limits_(limits), moved_(Clock::now()) {
+                       const RendezvousLimits& limits, std::optional<Harness> harness)
+    : world_(world),
+      on_failure_(std::move(on_failure)),
+      limits_(limits),
+      harness_(std::move(harness)),
+      first_(harness_ ? Harness::kRank : 0),
+      moved_(Clock::now()) {
   const char* const shared = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");  // which lets ranks share a device
   const bool one_each = !shared || std::string_view(shared) != "1";
   const Identity mine{one_field(identity.source), one_field(identity.config), one_field(identity.data),
                       one_each ? one_field(identity.device) : ""};
-  if (world_.rank == 0) {
+  if (is_first()) {
     meet_as_first(mine);
   } else {
     meet(mine);
@@ -104,130 +113,156 @@ Rendezvous::~Rendezvous() {
 }
 
 void Rendezvous::meet_as_first(const Identity& identity) {
-  const Socket listening = listen_as_first(world_);
-  ::fcntl(listening.get(), F_SETFL, O_NONBLOCK);  // a caller may be gone before it is taken
-  const auto deadline = in_seconds(limits_.meet_s);
-  int strangers = 0;
+  const auto knows = [secret = one_field(world_.secret)](const std::vector<std::string>& hello) {
+    return hello.size() == 11 && hello[0] == kHello && same_secret(hello[9], secret);
+  };
+  Callers callers(harness_ ? std::move(harness_->listening) : listen_as_first(world_), knows,
+                  harness_ ? harness_->on_stranger : nullptr);
+  auto deadline = in_seconds(limits_.meet_s), next_beat = in_seconds(1.0);
   std::string wrong;
   const auto is_wrong = [&](const auto&... what) {
-    if (wrong.empty()) wrong = cat(what...);
+    if (!wrong.empty()) return;
+    wrong = cat(what...);
+    deadline = std::min(deadline, in_seconds(kLate));
   };
-  const auto admit = [&](Caller& caller, const std::vector<std::string>& fields) {
+  const auto admit = [&](Callers::Caller& caller) {
+    const std::vector<std::string>& fields = caller.hello;
     const int rank = static_cast<int>(number(fields[1]));
     Peer& peer = peers_.emplace_back(Peer{.socket = std::move(caller.socket),
                                           .rank = rank,
                                           .host = fields[3],
                                           .pid = fields[4],
-                                          .identity = {fields[5], fields[6], fields[7], fields[8]}});
+                                          .identity = {fields[5], fields[6], fields[7], fields[8]},
+                                          .address = caller.from,
+                                          .offer = fields[10]});
+    peer.socket.prepare(limits_.silence_s / 2);
     peer.pending = std::move(caller.pending);
+    const auto is_anothers = [&](const auto& same) {
+      return std::any_of(peers_.begin(), std::prev(peers_.end()), same);
+    };
     if (number(fields[2]) != world_.size)
-      is_wrong(name(peer), " is of a world of ", fields[2], ", rank 0 of ", world_.size);
-    const bool twice = std::any_of(peers_.begin(), std::prev(peers_.end()),
-                                   [&](const Peer& other) { return other.rank == rank; });
-    if (twice || rank <= 0 || rank >= world_.size)
+      is_wrong(name(peer), " is of a world of ", fields[2], ", ", first_name(), " of ", world_.size,
+               ": start as many ranks, and tell each");
+    if (rank < 0 || rank >= world_.size)
+      is_wrong(name(peer), " is no rank of this job, whose ranks are 0 to ", world_.size - 1);
+    if (rank == world_.rank || is_anothers([&](const Peer& other) { return other.rank == rank; }))
       is_wrong(name(peer), " came twice: give each rank its own");
     const Identity& theirs = peer.identity;
     if (theirs.source != identity.source)
-      is_wrong(name(peer), " is of another build than rank 0: build the same sources everywhere");
+      is_wrong(name(peer), " is of another build than ", first_name(), ": build the same sources everywhere");
     if (theirs.config != identity.config)
       is_wrong(name(peer), " has another configuration than rank 0: ", theirs.config, " instead of ",
                identity.config);
     if (theirs.data != identity.data)
       is_wrong(name(peer), " has other data than rank 0: give all ranks the same --data");
-    const bool shared = std::any_of(peers_.begin(), std::prev(peers_.end()), [&](const Peer& other) {
-      return other.identity.device == theirs.device;
-    });
+    const bool shared =
+        is_anothers([&](const Peer& other) { return other.identity.device == theirs.device; });
     if (!theirs.device.empty() && (shared || theirs.device == identity.device))
       is_wrong(name(peer), " has the device of another rank, ", theirs.device,
                ": start one rank for each device");
   };
-  /// Whether it may still say who it is.
-  const auto hear = [&](Caller& caller) {
-    const bool open = caller.socket.receive(caller.pending);
-    const size_t end = caller.pending.find('\n');
-    if (end == std::string::npos) return open;
-    const auto fields = fields_of(caller.pending.substr(0, end));
-    caller.pending.erase(0, end + 1);
-    if (fields.size() != 10 || fields[0] != kHello || !same_secret(fields[9], one_field(world_.secret)))
-      return false;
-    admit(caller, fields);
-    return false;
-  };
-  // All ranks are heard before any is sent away, so that none waits for a meeting that is over; and all
-  // callers at once, so that none keeps the others waiting.
-  std::list<Caller> callers;
-  while (std::ssize(peers_) < world_.size - 1 && Clock::now() < deadline) {
-    std::vector<pollfd> fds{{listening.get(), POLLIN, 0}};
-    auto next = deadline;
-    for (const Caller& caller : callers) {
-      fds.push_back({caller.socket.get(), POLLIN, 0});
-      next = std::min(next, caller.until);
+  // All ranks are heard before any is sent away, so that none waits for a meeting that is over.
+  const int expected = world_.size - 1 - first_;
+  while (std::ssize(peers_) < expected && Clock::now() < deadline) {
+    std::vector<pollfd> fds{{harness_ ? harness_->over : -1, POLLIN, 0}};
+    for (const Peer& peer : peers_) fds.push_back({peer.left ? -1 : peer.socket.get(), POLLIN, 0});
+    callers.add_to(fds);
+    const auto until = std::min({deadline, next_beat, callers.until()});
+    if (::poll(fds.data(), fds.size(), milliseconds_until(until)) < 0) continue;  // a signal came
+    if (fds[0].revents != 0) {
+      is_wrong("the job is over");
+      break;
     }
-    if (::poll(fds.data(), fds.size(), milliseconds_until(next)) < 0) continue;  // a signal came
     size_t i = 1;
-    for (auto caller = callers.begin(); caller != callers.end();) {
-      const bool stays = fds[i++].revents != 0 ? hear(*caller) : Clock::now() < caller->until;
-      if (!stays && caller->socket.open()) ++strangers;
-      caller = stays ? std::next(caller) : callers.erase(caller);
+    for (Peer& peer : peers_) {
+      if (fds[i++].revents == 0 || peer.socket.receive(peer.pending)) continue;
+      peer.left = true;
+      is_wrong(name(peer), " died before all ranks were there");
     }
-    if (fds[0].revents == 0) continue;
-    Socket socket(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    // Where no descriptor is left, the oldest caller's is free when the next one is taken.
-    const bool full = socket.open() ? callers.size() >= kMostCallers : errno == EMFILE || errno == ENFILE;
-    if (full && callers.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    if (full && !callers.empty()) callers.pop_front(), ++strangers;
-    if (!socket.open()) continue;
-    socket.prepare();
-    callers.push_back({std::move(socket)});
+    for (auto& caller : callers.look(std::span(fds).subspan(i))) admit(caller);
+    if (Clock::now() >= next_beat) {
+      tell_all("beat\t-1\t0");
+      next_beat = in_seconds(1.0);
+    }
   }
-  strangers += static_cast<int>(callers.size());  // that have still said nothing
-  for (int rank = 1; wrong.empty() && rank < world_.size; ++rank) {
-    if (std::ranges::find(peers_, rank, &Peer::rank) == peers_.end())
-      is_wrong("rank ", rank, " did not come to ", world_.address, ":", world_.port, " within ",
-               limits_.meet_s, " s",
-               strangers > 0
-                   ? cat("; sent away ", strangers, " callers without the job's STEPLADDER_JOB_SECRET")
-                   : world_.stray());
+  callers.send_all_away();
+  std::vector<std::string> missing, here;
+  for (int rank = first_ + 1; rank < world_.size; ++rank) {
+    const auto found = std::ranges::find(peers_, rank, &Peer::rank);
+    if (found == peers_.end())
+      missing.push_back(std::to_string(rank));
+    else
+      here.push_back(cat(rank, " (", found->host, ")"));
   }
+  if (!missing.empty())
+    is_wrong(ranks_text(missing), " did not come to ", world_.address, ":", world_.port, " within ",
+             limits_.meet_s, " s", here.empty() ? "" : cat("; ", ranks_text(here), " did"),
+             callers.sent_away() > 0 ? cat("; sent away ", callers.sent_away(),
+                                           " callers without the job's STEPLADDER_JOB_SECRET")
+                                     : "",
+             hint());
+  if (!wrong.empty() && harness_) on_failure_(wrong, true);  // it knows before the ranks end
   tell_all(wrong.empty() ? cat("welcome\t", one_field(host_name()), '\t', ::getpid()) : "abort\t" + wrong);
   if (!wrong.empty()) throw Error(wrong);
 }
 
 void Rendezvous::meet(const Identity& identity) {
-  const sockaddr_in first_rank = address_of(world_);
+  const sockaddr_in address = address_of(world_);
+  const std::string where = cat(first_name(), " at ", world_.address, ":", world_.port);
   const auto deadline = in_seconds(1.25 * limits_.meet_s);  // rank 0 gives up first, and says why
   Socket socket;
-  while (!(socket = connect_to(first_rank, deadline)).open()) {
-    if (Clock::now() >= deadline)
-      throw Error(cat("rank 0 was not met at ", world_.address, ":", world_.port, " within ", limits_.meet_s,
-                      " s (", std::strerror(errno), ")", world_.stray()));
+  while (!(socket = connect_to(address, deadline)).open()) {
+    if (const int error = errno; Clock::now() >= deadline)
+      throw Error(
+          cat(where, " was not met within ", limits_.meet_s, " s (", std::strerror(error), ")", hint()));
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-  socket.prepare();
+  socket.prepare(limits_.silence_s / 2);
   socket.send(cat(kHello, '\t', world_.rank, '\t', world_.size, '\t', one_field(host_name()), '\t',
                   ::getpid(), '\t', identity.source, '\t', identity.config, '\t', identity.data, '\t',
-                  identity.device, '\t', one_field(world_.secret)));
+                  identity.device, '\t', one_field(world_.secret), '\t',
+                  harness_ ? one_field(harness_->offer) : ""));
   std::string pending;
-  const auto fields = fields_of(socket.line(pending, deadline).value_or(""));
+  std::vector<std::string> fields;
+  do fields = fields_of(socket.line(pending, in_seconds(limits_.silence_s)).value_or(""));
+  while (fields[0] == "beat");
   if (fields.size() == 2 && fields[0] == "abort") {
     failed_ = true;
     throw Error(fields[1]);
   }
   if (fields.size() != 3 || fields[0] != "welcome")
-    throw Error(cat("rank 0 at ", world_.address, ":", world_.port, " ended before all ranks were there"));
+    throw Error(cat(where, " hung up before all ranks were there, or has another STEPLADDER_JOB_SECRET"));
   Peer& first = peers_.emplace_back(
-      Peer{.socket = std::move(socket), .rank = 0, .host = fields[1], .pid = fields[2], .identity = {}});
+      Peer{.socket = std::move(socket), .rank = first_, .host = fields[1], .pid = fields[2], .identity = {}});
   first.pending = std::move(pending);
 }
 
+std::string Rendezvous::first_name() const {
+  return harness_ ? "the harness" : "rank 0";
+}
+
+std::vector<Rendezvous::Member> Rendezvous::members() const {
+  std::vector<Member> all;
+  for (const Peer& peer : peers_) all.push_back({peer.rank, peer.host, peer.address, peer.offer});
+  std::ranges::sort(all, {}, &Member::rank);
+  return all;
+}
+
+void Rendezvous::tell(const std::string& line) {
+  const std::scoped_lock lock(mutex_);
+  const Socket& first = peers_.front().socket;
+  if (!first.send(">" + line)) ::shutdown(first.get(), SHUT_RDWR);  // a torn line: the watch ends the job
+}
+
 std::string Rendezvous::name(const Peer& peer) const {
-  return cat("rank ", peer.rank, " (", peer.host, ", process ", peer.pid, ")");
+  const bool rank = peer.rank >= 0 || is_first();  // else the harness
+  return cat(rank ? cat("rank ", peer.rank) : first_name(), " (", peer.host, ", process ", peer.pid, ")");
 }
 
 std::string Rendezvous::share(const std::string& bytes) {
   constexpr const char* kHex = "0123456789abcdef";
   std::unique_lock lock(mutex_);
-  if (world_.rank == 0) {
+  if (is_first()) {
     std::string hex;
     for (const char c : bytes) {
       hex += kHex[static_cast<unsigned char>(c) >> 4];
@@ -251,7 +286,7 @@ std::string Rendezvous::share(const std::string& bytes) {
 bool Rendezvous::any(bool flag) {
   std::unique_lock lock(mutex_);
   const int64_t call = ++asked_;
-  if (world_.rank == 0) {
+  if (is_first()) {
     any_ = any_ || flag;
     ++flags_;
     answer();
@@ -292,7 +327,7 @@ void Rendezvous::end_step() {
 }
 
 void Rendezvous::fail(const std::string& reason) {
-  leave((world_.rank == 0 ? "abort\trank 0: " : "fail\t") + one_field(reason));
+  leave((is_first() ? cat("abort\t", first_name(), ": ") : "fail\t") + one_field(reason));
 }
 
 void Rendezvous::leave(const std::string& last_words) {
@@ -304,11 +339,11 @@ void Rendezvous::leave(const std::string& last_words) {
   // What is unread when a socket closes may cost the other side what was sent last.
   const auto deadline = in_seconds(1.0);
   for (Peer& peer : peers_) {
+    if (peer.left) continue;
     ::shutdown(peer.socket.get(), SHUT_WR);
     std::string rest;
-    for (pollfd fd{peer.socket.get(), POLLIN, 0}; !last_words.starts_with(kBye) &&
-                                                  ::poll(&fd, 1, milliseconds_until(deadline)) > 0 &&
-                                                  peer.socket.receive(rest);)
+    for (pollfd fd{peer.socket.get(), POLLIN, 0};
+         ::poll(&fd, 1, milliseconds_until(deadline)) > 0 && peer.socket.receive(rest);)
       rest.clear();
   }
   peers_.clear();
@@ -319,7 +354,7 @@ void Rendezvous::watch() {
   auto next_beat = Clock::now();
   for (;;) {
     std::vector<pollfd> fds = {{wake_[0], POLLIN, 0}};
-    for (const Peer& peer : peers_) fds.push_back({peer.left ? -1 : peer.socket.get(), POLLIN, 0});
+    for (const Peer& peer : peers_) fds.push_back({peer.socket.get(), POLLIN, 0});
     ::poll(fds.data(), fds.size(), milliseconds_until(next_beat));
     if (fds[0].revents != 0) return;
     size_t i = 1;
@@ -333,26 +368,29 @@ void Rendezvous::watch() {
     }
     look_for_the_silent();
     look_for_the_gone();
-    if (world_.rank == 0) look_for_the_stuck();
+    if (is_first()) look_for_the_stuck();
     if (failed_) return;
   }
 }
 
 /// False once the job is over.
 bool Rendezvous::receive(Peer& peer) {
-  const bool open = peer.socket.receive(peer.pending);
-  for (size_t end; (end = peer.pending.find('\n')) != std::string::npos;) {
-    const std::string line = peer.pending.substr(0, end);
-    peer.pending.erase(0, end + 1);
-    peer.heard = Clock::now();
-    handle(peer, line);
-    if (failed_) return false;
-  }
+  const bool open = peer.socket.receive(peer.pending, kMaxLine);
+  size_t begin = 0;
+  for (size_t end; !failed_ && (end = peer.pending.find('\n', begin)) != std::string::npos; begin = end + 1)
+    handle(peer, peer.pending.substr(begin, end - begin));
+  peer.pending.erase(0, begin);
+  peer.heard = Clock::now();
   if (!open && !peer.left) lost(peer, "died");
+  if (!open) {  // which its side waits for
+    const std::scoped_lock lock(mutex_);
+    peer.socket.close();
+  }
   return !failed_;
 }
 
 void Rendezvous::handle(Peer& peer, const std::string& line) {
+  if (line.starts_with('>') && is_first() && harness_) return harness_->on_line(peer.rank, line.substr(1));
   const auto fields = fields_of(line);
   const std::string& kind = fields[0];
   if (kind == "beat" && fields.size() == 3) {
@@ -401,8 +439,8 @@ void Rendezvous::look_for_the_gone() {
     for (const Peer& other : peers_) missed = missed || (!other.left && other.step > gone.last_step);
     {
       const std::scoped_lock lock(mutex_);
-      missed = missed || (world_.rank == 0 ? flags_ > 0 && gone.asked <= answered_
-                                           : asked_ > std::max(answered_, gone.asked) || waits_for_share_);
+      missed = missed || (is_first() ? flags_ > 0 && gone.asked <= answered_
+                                     : asked_ > std::max(answered_, gone.asked) || waits_for_share_);
     }
     if (missed) return lost(gone, "left while others wait for it");
   }
@@ -425,7 +463,7 @@ void Rendezvous::look_for_the_stuck() {
   if (since(moved_) < limit) return;
   const std::string why = cat("hangs: no progress in step ", step_.load(), " for ", limit, " s");
   if (behind && behind->progress <= progress_) return lost(*behind, why);
-  end_job(cat("rank 0 (", host_name(), ", process ", ::getpid(), ") ", why), true);
+  end_job(cat(first_name(), " (", host_name(), ", process ", ::getpid(), ") ", why), true);
 }
 
 void Rendezvous::tell_all(const std::string& line) {
@@ -438,15 +476,20 @@ void Rendezvous::lost(const Peer& peer, const std::string& why) {
 }
 
 void Rendezvous::end_job(const std::string& reason, bool speaks) {
+  const auto tell = [&] {  // the first one too, which may have been stopped and go on
+    const std::scoped_lock lock(mutex_);
+    tell_all("abort\t" + reason);
+  };
   {
     const std::scoped_lock lock(mutex_);
     if (failed_) return;
-    if (world_.rank == 0) tell_all("abort\t" + reason);
     failed_ = true;
     reason_ = reason;
   }
+  if (!harness_) tell();  // since this process ends now
   changed_.notify_all();
   on_failure_(reason, speaks);
+  if (harness_) tell();  // a harness knows why before it sees ranks end
 }
 
 }  // namespace stepladder

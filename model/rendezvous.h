@@ -8,10 +8,13 @@
 #include <functional>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "model/comm.h"
+#include "model/socket.h"
 
 namespace stepladder {
 
@@ -32,9 +35,26 @@ struct RendezvousLimits {
   double first_step_s = 300.0;  // the same of the first, which searches and records
 };
 
-/// Every rank is connected to rank 0. A thread sends a heartbeat each second and listens, so that a rank that
-/// fails, dies (its connection closes without a goodbye) or hangs ends the job on all ranks, whatever their
-/// main threads are stuck in.
+/// A harness in rank 0's place: the ranks meet there, it is no rank itself, and it hears what each of them
+/// tells.
+struct Harness {
+  static constexpr int kRank = -1;  // World::rank of the harness
+
+  std::string hint = {};   // ends the error of who does not find the others
+  std::string offer = {};  // a rank's: something that the harness is to know of it
+
+  // The harness's own.
+  Socket listening = Socket();  // at the address that the ranks know
+  int over = -1;                // a descriptor: once it can be read, nobody waits for the meeting any more
+  /// Hears each line of tell(), from the watching thread.
+  std::function<void(int rank, const std::string& line)> on_line = {};
+  /// Hears of a caller that was sent away: its address, and why.
+  std::function<void(const std::string& from, const char* why)> on_stranger = {};
+};
+
+/// Every rank is connected to rank 0, or to a harness in its place, which is the first. A thread sends a
+/// heartbeat each second and listens, so that a rank that fails, dies (its connection closes without a
+/// goodbye) or hangs ends the job on all ranks, whatever their main threads are stuck in.
 class Rendezvous {
  public:
   /// Called once, from the watching thread, when the job has failed: must end the process. `reason` names
@@ -45,14 +65,14 @@ class Rendezvous {
   /// use and an address that is none; Error naming the rank that did not come, or is of another build,
   /// configuration or data.
   Rendezvous(const World& world, const Identity& identity, OnFailure on_failure,
-             const RendezvousLimits& limits = {});
+             const RendezvousLimits& limits = {}, std::optional<Harness> harness = {});
   /// Says goodbye: the other ranks go on, unless they wait for this one.
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
   const World& world() const { return world_; }
-  /// Rank 0's `bytes`, on every rank. All ranks must call it.
+  /// The first one's `bytes`, on every rank. All ranks must call it.
   std::string share(const std::string& bytes);
   /// Throws Error naming `what` where this rank's `state` is not rank 0's. All ranks must call it.
   void agree(const std::string& what, const std::string& state);
@@ -67,12 +87,26 @@ class Rendezvous {
   /// Ends the job on all ranks; this one is to end itself.
   void fail(const std::string& reason);
 
+  /// A rank that has met the first one.
+  struct Member {
+    int rank = 0;
+    std::string host, address, offer;  // address: "10.0.0.7", as the first one sees it
+  };
+  /// All ranks, as the harness knows them.
+  std::vector<Member> members() const;
+  /// Tells the harness a line, tabs and all. All lines have arrived once the destructor returns.
+  void tell(const std::string& line);
+
  private:
   using Clock = std::chrono::steady_clock;
   struct Peer;
 
   void meet_as_first(const Identity& identity);
   void meet(const Identity& identity);
+  bool is_first() const { return world_.rank == first_; }
+  /// "rank 0", or "the harness".
+  std::string first_name() const;
+  std::string hint() const { return harness_ ? harness_->hint : world_.stray(); }
   std::string name(const Peer& peer) const;
   void watch();
   bool receive(Peer& peer);
@@ -89,7 +123,9 @@ class Rendezvous {
   const World world_;
   const OnFailure on_failure_;
   const RendezvousLimits limits_;
-  std::list<Peer> peers_;  // rank 0's: all others; another's: rank 0
+  std::optional<Harness> harness_;
+  const int first_;        // rank 0, or the harness
+  std::list<Peer> peers_;  // the first one's: all others; another's: the first one
 
   std::mutex mutex_;  // of what follows, of Peer::left, and of sending
   std::condition_variable changed_;

@@ -1,12 +1,7 @@
 // `stepladder run --launcher` over two machines: real ones as far as the system goes, network namespaces with
 // names of their own, and processes of this one. What the launcher starts, where ranks report, how jobs end.
-#include <arpa/inet.h>
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <signal.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,9 +10,7 @@
 #include "bench/results/file.h"
 #include "bench/results/json.h"
 #include "bench/run/child.h"
-#include "bench/run/hub.h"
 #include "bench/run/ranks.h"
-#include "tests/caller.h"
 #include "tests/contract.h"
 #include "tests/files.h"
 #include "tests/machines.h"
@@ -223,14 +216,14 @@ TEST_P(Launched, ATrainersLastWordsAreKept) {
 TEST_P(Launched, ARankWhoseReporterIsKilledIsNamed) {
   in_step("[ $i = 2 ] && { [ $RANK = 1 ] && kill -9 $PPID; sleep 100; }");
   EXPECT_EQ(run(), kExitFailed);
-  expect_crash(name(1), {"connection closed"});
+  expect_crash(cat("rank 1 (", host(1), ", process "), {"died"});
 }
 
 TEST_P(Launched, ARankThatIsSilentIsNamed) {
   in_step(two() ? "[ $i = 2 ] && { [ $RANK = 1 ] && ip link set eth0 down; sleep 100; }"
                 : "[ $i = 2 ] && { [ $RANK = 1 ] && kill -STOP $PPID; sleep 100; }");
   EXPECT_EQ(run(), kExitFailed);
-  expect_crash(name(1), {"10 s"});
+  expect_crash(cat("rank 1 (", host(1), ", process "), {"10 s"});
 }
 
 TEST_P(Launched, ARankThatDoesNotComeIsNamed) {
@@ -277,7 +270,7 @@ TEST_P(Launched, TwoRanksThatSayTheSameAreAnError) {
 TEST_P(Launched, AWorldOfAnotherSizeIsAnError) {
   on_machine("WORLD_SIZE=3");
   EXPECT_EQ(run(), kExitFailed);
-  expect_crash("rank ", {"world of 3", "--devices asks for 2"});
+  expect_crash("rank ", {"world of 3", " of 2"});
 }
 
 TEST_P(Launched, ALauncherThatLeavesItsRanksAloneIsNamed) {
@@ -432,134 +425,13 @@ TEST(LauncherCommand, IsGivenWhatItsRanksNeed) {
   EXPECT_EQ(words(R"(mine "two words" "")"), (Words{"mine", "two words", ""}));
 }
 
-// ---- the hub by itself
-
-/// A hub for `ranks`, and what it hands on of them.
-struct Heard {
-  explicit Heard(size_t ranks, double meet_s = 20.0) : hub(ranks, "lo", meet_s) {
-    std::vector<Fd> writing;
-    for (size_t rank = 0; rank < ranks; ++rank) {
-      int fds[2];
-      EXPECT_EQ(::pipe2(fds, O_CLOEXEC), 0);
-      streams.emplace_back(fds[0]);
-      writing.emplace_back(fds[1]);
-    }
-    hub.begin(std::move(writing));
-  }
-  std::string hello(int rank, const std::string& secret, const std::string& host = "node") const {
-    const std::string size = std::to_string(streams.size());
-    return cat(hub::kHello, '\t', version(), '\t', secret, '\t', rank, '\t', size, "\t4711\t", host);
-  }
-  std::string line(size_t rank) const {
-    std::string line;
-    pollfd fd{streams[rank].get(), POLLIN, 0};
-    for (char c; ::poll(&fd, 1, 10'000) == 1 && ::read(fd.fd, &c, 1) == 1 && c != '\n';) line += c;
-    return line;
-  }
-
-  std::vector<Fd> streams;
-  Hub hub;
-};
-
-TEST(Hub, HandsOnWhatEachRankTells) {
-  Heard heard(2);
-  Caller second(heard.hub.address()), first(heard.hub.address());
-  second.say(heard.hello(1, heard.hub.secret(), "b"));
-  first.say(heard.hello(0, heard.hub.secret(), "a"));
-  for (Caller* rank : {&first, &second}) {
-    std::string line;
-    while ((line = rank->hear()) == "beat") {
-    }
-    EXPECT_EQ(line, "go\t127.0.0.1\t4711\t1");
-  }
-  EXPECT_EQ(heard.hub.hosts(), (std::vector<std::string>{"a", "b"}));
-  second.say(">a line\twith\ttabs");
-  first.say(">" + std::string(100'000, 'x'));
-  EXPECT_EQ(heard.line(1), "a line\twith\ttabs");
-  EXPECT_EQ(heard.line(0).size(), 100'000U);
-  second.say("bye\t0");
-  std::string line;
-  while ((line = second.hear()) == "beat") {
-  }
-  EXPECT_EQ(line, "ack");
-}
-
-TEST(Hub, AdmitsWhoKnowsTheSecretAmongAnyNumberOfStrangers) {
-  Heard heard(1);
-  std::list<Caller> silent;
-  for (int i = 0; i < 200; ++i) silent.emplace_back(heard.hub.address());
-  Caller wrong(heard.hub.address());
-  std::string secret = heard.hub.secret();
-  secret.back() = secret.back() == '0' ? '1' : '0';
-  wrong.say(heard.hello(0, secret));
-  EXPECT_EQ(wrong.hear(), "") << "hung up on, without a word";
-  Caller long_winded(heard.hub.address());
-  long_winded.say(heard.hello(0, heard.hub.secret(), std::string(600, 'x')));
-  EXPECT_EQ(long_winded.hear(), "");
-  Caller rank(heard.hub.address());
-  rank.say(heard.hello(0, heard.hub.secret()));
-  std::string line;
-  while ((line = rank.hear()) == "beat") {
-  }
-  EXPECT_TRUE(line.starts_with("go\t")) << line;
-}
-
-TEST(Hub, CallersBeyondTheFilesThatMayBeOpenKeepNobodyWaiting) {
-#ifdef STEPLADDER_SANITIZED
-  GTEST_SKIP() << "UBSan opens a pipe to look at an object, and takes one without a file left for damaged";
-#endif
-  Heard heard(1);
-  const std::string address = heard.hub.address(), hello = heard.hello(0, heard.hub.secret());
-  const pid_t callers = ::fork();
-  if (callers == 0) {
-    std::list<Caller> silent;
-    for (int i = 0; i < 80; ++i) silent.emplace_back(address);
-    Caller rank(address);
-    rank.say(hello);
-    std::string line;
-    while ((line = rank.hear()) == "beat") {
-    }
-    ::_exit(line.starts_with("go\t") ? 0 : 1);
-  }
-  rlimit before{};
-  ::getrlimit(RLIMIT_NOFILE, &before);
-  const rlimit few{.rlim_cur = 30, .rlim_max = before.rlim_max};
-  ::setrlimit(RLIMIT_NOFILE, &few);
-  const auto begin = std::chrono::steady_clock::now();
-  EXPECT_EQ(wait_for(callers), 0);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
-  ::setrlimit(RLIMIT_NOFILE, &before);
-}
-
-TEST(Hub, RefusesAnotherStepladderAndWhatReachesATerminalIsClean) {
-  Heard heard(2);
-  Caller rank(heard.hub.address());
-  std::string hello = heard.hello(1, heard.hub.secret(), "no\x1b[31mde");
-  hello.replace(hello.find(version()), version().size(), "0.0.9");
-  rank.say(hello);
-  const std::string error = heard.line(1);
-  EXPECT_TRUE(says(error, {R"("event":"error")", "rank 1 (no [31mde)", "0.0.9", version()}));
-  EXPECT_TRUE(says(heard.line(1), {R"("event":"exit","status":5)"}));
-}
-
-TEST(Hub, ARankBeyondTheWorldIsNotSaidToHaveComeTwice) {
-  for (const int number : {2, -1}) {
-    Heard heard(2);
-    Caller rank(heard.hub.address());
-    rank.say(heard.hello(number, heard.hub.secret()));
-    const std::string error = heard.line(1);
-    EXPECT_TRUE(says(error, {R"("event":"error")", cat("rank ", number, " (node)"), "0 to 1"}));
-    EXPECT_FALSE(says(error, {"twice"})) << error;
-  }
-}
-
-TEST(Hub, OnlyBindsTheInterfaceThatIsAskedFor) {
-  const Hub hub(1, "127.0.0.1", 1.0);
-  EXPECT_TRUE(hub.address().starts_with("127.0.0.1:"));
+TEST(LaunchedRanks, OnlyBindTheInterfaceThatIsAskedFor) {
+  const LaunchedRanks ranks(1, {.words = "", .interface = "127.0.0.1"});
+  EXPECT_TRUE(ranks.address().starts_with("127.0.0.1:"));
   EXPECT_EQ(address_text(address_of_interface("lo")), "127.0.0.1");
   const std::string elsewhere = address_text(address_of_interface(""));
   if (elsewhere.starts_with("127.")) GTEST_SKIP() << "no other interface here";
-  const int port = std::stoi(hub.address().substr(hub.address().find(':') + 1));
+  const int port = std::stoi(ranks.address().substr(ranks.address().find(':') + 1));
   EXPECT_FALSE(connect_to(resolve(elsewhere, port), in_seconds(2.0)).open());
 }
 

@@ -146,19 +146,6 @@ TEST_P(Ranks, WhatARankReportsIsTheStatus) {
   expect_nothing_left();
 }
 
-TEST_P(Ranks, WhatEndedTheFirstIsToldRatherThanThatItDied) {  // in whatever order the two are heard
-  fake_.before_step = cat("told=", folder_ / "told", R"(
-tell() { say '{"event":"error","status":"error","reason":"'"$2"'"}'; : >$told$1; }
-await() { until [ -e $told$1 ]; do sleep 0.01; done; }
-case $i$RANK in
-  10) tell 0 'rank 1 (x, process 1) died'; await 1; exit 1 ;;
-  11) await 0; tell 1 'rank 0 (x, process 0) hangs'; sleep 1; exit 1 ;;
-  12) sleep 100 ;;
-esac)");
-  EXPECT_EQ(measure().reason, "rank 0 (x, process 0) hangs");
-  expect_nothing_left();
-}
-
 TEST_P(Ranks, RefusedInputEndsThePlan) {
   fake_.before_step = R"(say '{"event":"error","status":"error","reason":"x.bin: truncated"}'; exit 2)";
   EXPECT_EQ(input_error([&] { measure(); }), "x.bin: truncated");

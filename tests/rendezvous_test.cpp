@@ -13,6 +13,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -30,6 +31,11 @@ sockaddr_in here(int port) {
 }
 std::string at(int port) {
   return cat("127.0.0.1:", port);
+}
+
+/// What a rank says that comes.
+std::string hello(int rank, int size) {
+  return cat("stepladder 4\t", rank, '\t', size, "\thost\tpid\tbuild\tconfig\tdata\t\t\t");
 }
 
 /// One rank, and how its job ended.
@@ -210,7 +216,7 @@ TEST(Rendezvous, WhatACallerSaysReachesNoTerminalAsItIs) {
   const int port = free_port();
   auto first = std::async(std::launch::async, [&] { return Rank(0, 2, port).error; });
   const Caller caller(at(port));
-  caller.say("stepladder 3\t1\t2\thost\x1b]0;owned\x07\tpid\xc2\x9b\tbuild\tother\x7f\x1b[31m\tdata\t\t");
+  caller.say("stepladder 4\t1\t2\thost\x1b]0;owned\x07\tpid\xc2\x9b\tbuild\tother\x7f\x1b[31m\tdata\t\t\t");
   const std::string error = first.get();
   EXPECT_TRUE(says(error, {"rank 1 (host", "another configuration"}));
   EXPECT_TRUE(
@@ -264,9 +270,7 @@ TEST(Rendezvous, RanksMayLeaveWhileTheFirstShares) {
   const int port = free_port();
   auto meeting = std::async(std::launch::async, [&] { return std::make_unique<Rank>(0, kRanks, port); });
   std::list<Caller> others;
-  for (int rank = 1; rank < kRanks; ++rank)
-    others.emplace_back(at(port)).say(
-        cat("stepladder 3\t", rank, '\t', kRanks, "\thost\tpid\tbuild\tconfig\tdata\t\t"));
+  for (int rank = 1; rank < kRanks; ++rank) others.emplace_back(at(port)).say(hello(rank, kRanks));
   const auto first = meeting.get();
   ASSERT_TRUE(first->meeting) << first->error;
   auto leaving = std::async(std::launch::async, [&] {
@@ -358,13 +362,137 @@ TEST(Rendezvous, AStepMayTakeAsLongAsARankIsElsewhere) {
                                   RendezvousLimits{.first_step_s = 0.01});
   });
   Caller other(at(port));
-  other.say("stepladder 3\t1\t2\thost\tpid\tbuild\tconfig\tdata\t\t");
+  other.say(hello(1, 2));
   EXPECT_TRUE(other.hear().starts_with("welcome"));
   const auto rank0 = first.get();  // which saves a checkpoint
   for (int beat = 0; beat < 5; ++beat) {
     ASSERT_TRUE(other.hear().starts_with("beat")) << "not told that the job is over";
     other.say("beat\t0\t1");
   }
+}
+
+TEST(Rendezvous, ARankBeyondTheWorldIsNotSaidToHaveComeTwice) {
+  for (const int number : {2, -1}) {
+    const int port = free_port();
+    auto first = std::async(std::launch::async, [&] { return Rank(0, 2, port).error; });
+    const Caller caller(at(port));
+    caller.say(hello(number, 2));
+    const std::string error = first.get();
+    EXPECT_TRUE(says(error, {cat("rank ", number, " (host"), "0 to 1"}));
+    EXPECT_FALSE(says(error, {"twice"})) << error;
+  }
+}
+
+TEST(Rendezvous, ARankThatDiesBeforeAllAreThereIsNamed) {
+  const int port = free_port();
+  auto first = std::async(std::launch::async, [&] { return Rank(0, 3, port).error; });
+  { Caller(at(port)).say(hello(2, 3)); }
+  EXPECT_TRUE(says(first.get(), {"rank 2 (host, process pid) died"}));
+}
+
+TEST(Rendezvous, AFirstRankThatWasStoppedAndGoesOnHearsThatItWasMissed) {
+  // Rank 1 misses it and tells it so, although it is silent.
+  const Socket listening = listen_at(here(0));
+  const int port = port_of(listening);
+  auto meeting = std::async(std::launch::async, [&] {
+    return std::make_unique<Rank>(1, 2, port, Identity{"build", "config", "data"},
+                                  RendezvousLimits{.silence_s = 2});
+  });
+  const Socket silent(::accept(listening.get(), nullptr, nullptr));
+  std::string pending, line;
+  EXPECT_TRUE(silent.line(pending, in_seconds(10)).value_or("").starts_with("stepladder "));
+  silent.send("welcome\tfar\t7");
+  const auto second = meeting.get();
+  ASSERT_TRUE(second->meeting) << second->error;
+  const std::string missed = "rank 0 (far, process 7) hangs: no sign of life for 2 s";
+  EXPECT_EQ(second->end(), "speaks: " + missed);
+  do line = silent.line(pending, in_seconds(10)).value_or("");
+  while (line.starts_with("beat"));
+  EXPECT_EQ(line, "abort\t" + missed);
+
+  // That is then what it tells, not that rank 1 died.
+  const int other_port = free_port();
+  auto first = std::async(std::launch::async, [&] { return std::make_unique<Rank>(0, 2, other_port); });
+  {
+    Caller rank1(at(other_port));
+    rank1.say(hello(1, 2));
+    EXPECT_TRUE(rank1.hear().starts_with("welcome"));
+    rank1.say("abort\t" + missed);
+  }
+  EXPECT_EQ(first.get()->end(), "silent: " + missed);
+}
+
+// ---- a harness in rank 0's place
+
+World in_world(int rank, int size, int port) {
+  return {.rank = rank, .size = size, .address = "127.0.0.1", .port = port, .secret = "sesame"};
+}
+
+TEST(Harness, KnowsAllRanksAndHearsWhatTheyTellToTheLastLine) {
+  Socket listening = listen_at(here(0));
+  const int port = port_of(listening);
+  const Identity build{"build", "", ""};
+  const auto nothing = [](const std::string&, bool) {};
+  std::mutex mutex;
+  std::vector<std::string> heard[2];
+  Harness middle{.listening = std::move(listening)};
+  middle.on_line = [&](int rank, const std::string& line) {
+    const std::scoped_lock lock(mutex);
+    heard[rank].push_back(line);
+  };
+  const auto rank_that_tells = [&](int rank) {
+    Rendezvous meeting(in_world(rank, 2, port), build, nothing, {}, Harness{.offer = cat("offer ", rank)});
+    const std::string shared = meeting.share("");
+    for (int i = 0; i < 50; ++i) meeting.tell(cat(i, "\twith\ttabs ", std::string(20'000, 'x')));
+    meeting.tell("last");
+    return shared;
+  };
+  std::future<std::string> ranks[] = {std::async(std::launch::async, rank_that_tells, 0),
+                                      std::async(std::launch::async, rank_that_tells, 1)};
+  Rendezvous harness(in_world(Harness::kRank, 2, port), build, nothing, {}, std::move(middle));
+  const auto members = harness.members();
+  ASSERT_EQ(members.size(), 2U);
+  harness.share("where rank 0 is");
+  for (size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(members[rank].rank, static_cast<int>(rank));
+    EXPECT_EQ(members[rank].host, host_name());
+    EXPECT_EQ(members[rank].address, "127.0.0.1");
+    EXPECT_EQ(members[rank].offer, cat("offer ", rank));
+    EXPECT_EQ(ranks[rank].get(), "where rank 0 is");
+    const std::scoped_lock lock(mutex);
+    ASSERT_EQ(heard[rank].size(), 51U) << "all that was told before the rank was gone";
+    EXPECT_TRUE(heard[rank][49].starts_with("49\twith\ttabs x"));
+    EXPECT_EQ(heard[rank][50], "last");
+  }
+}
+
+TEST(Harness, ThatNobodyWaitsForEndsItsMeetingAndTheRanksThatCame) {
+  Socket listening = listen_at(here(0));
+  const int port = port_of(listening);
+  const Identity build{"build", "", ""};
+  int over[2];
+  ASSERT_EQ(::pipe(over), 0);
+  const Fd reads(over[0]);
+  Fd writes(over[1]);
+  const auto error_of = [&](int rank, Harness harness) {
+    try {
+      Rendezvous(
+          in_world(rank, 2, port), build, [](const std::string&, bool) {}, {}, std::move(harness));
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("none");
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  auto waits = std::async(std::launch::async, error_of, 1, Harness{});
+  auto harness = std::async(std::launch::async, [&] {
+    return error_of(Harness::kRank, {.listening = std::move(listening), .over = reads.get()});
+  });
+  EXPECT_EQ(harness.wait_for(std::chrono::milliseconds(1500)), std::future_status::timeout);
+  writes.close();
+  EXPECT_EQ(harness.get(), "the job is over");
+  EXPECT_EQ(waits.get(), "the job is over");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
 TEST(Rendezvous, APortInUseIsAUsageError) {

@@ -20,9 +20,9 @@ struct AgentOptions {
   std::vector<std::string> arguments() const;
 };
 
-/// Asks the launcher's variables who this is, reports to the harness, and runs the trainer with RANK,
-/// WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT once all ranks are there. Hands on
-/// what it tells, with what the harness can't read from afar:
+/// Asks the launcher's variables who this is, meets the other ranks at the harness, and runs the trainer with
+/// RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT once all ranks are there.
+/// Hands on what it tells, with what the harness can't read from afar:
 ///
 ///   {"event":"measured","energy_j":..,"sm_mhz":..,..}        after a step
 ///   {"event":"energy","shared":..,"unknown":".."}             before its exit

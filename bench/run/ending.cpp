@@ -14,17 +14,6 @@ Ending reported_failure(const ChildReport::Failure& failure) {
   return {Status::crash, failure.reason};
 }
 
-/// The rank that told why, where all that `rank` tells is that another one died. One that was stopped tells
-/// that too, once it goes on: the rank that missed it has ended the job by then.
-size_t better_informed(size_t rank, const std::deque<ChildReport>& reports) {
-  const auto tells_more = [](const ChildReport& report) {
-    return report.error && !report.error->reason.ends_with(" died");  // model/rendezvous.cpp
-  };
-  if (!reports[rank].error || tells_more(reports[rank])) return rank;
-  const auto found = std::ranges::find_if(reports, tells_more);
-  return found == reports.end() ? rank : static_cast<size_t>(found - reports.begin());
-}
-
 /// Of those that have not told their end, the one with the fewest steps.
 size_t furthest_behind(const std::deque<ChildReport>& reports, const std::vector<Run>& parts) {
   size_t rank = 0;
@@ -99,12 +88,10 @@ std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<ChildReport>
     return {first_with_error(reports).value_or(furthest_behind(reports, parts)), end};
   if (end.how == ChildEnd::How::refused) return {job_end.refused, end};
   if (const auto told = first_with_error(reports); told && command)
-    return {better_informed(*told, reports), {ChildEnd::How::exited, kExitFailed, end.stderr_tail}};
+    return {*told, {ChildEnd::How::exited, kExitFailed, end.stderr_tail}};
   size_t first = rank == exits.end() ? job_end.process : *rank;
   if (rank == exits.end() && end.how == ChildEnd::How::exited && end.code == kExitOk && !reports[first].error)
     first = first_with_error(reports).value_or(first);  // which has not ended, nor have the others
-  if (const size_t told = better_informed(first, reports); told != first)
-    return {told, {ChildEnd::How::exited, kExitFailed, reports[told].stderr_tail}};
   if (rank == exits.end()) return {first, end};
   const bool signalled = status(*rank) > 128;
   const int code = static_cast<int>(signalled ? status(*rank) - 128 : status(*rank));
@@ -116,7 +103,7 @@ std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<ChildReport>
 
 std::string launcher_words(const ChildEnd& end) {
   constexpr std::string_view kError = "stepladder: error: ";
-  if (const size_t at = end.stderr_tail.rfind(kError); at != std::string::npos)
+  if (const size_t at = end.stderr_tail.find(kError); at != std::string::npos)
     return ChildEnd{.stderr_tail = end.stderr_tail.substr(at, end.stderr_tail.find('\n', at) - at)}
         .last_words();
   return end.last_words();

@@ -32,8 +32,8 @@ std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<ChildReport>
                                    const std::vector<Run>& parts, const std::vector<size_t>& exits,
                                    bool command);
 
-/// The last words of `stepladder rank` among those of a launcher, else the launcher's; " (words)", "" for
-/// none.
+/// The first error of a `stepladder rank` among the words of a launcher, else the launcher's; " (words)", ""
+/// for none.
 std::string launcher_words(const ChildEnd& end);
 
 /// Where none failed: the end of a rank that had not told how it did when its launcher, or the command that

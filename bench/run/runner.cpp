@@ -16,7 +16,6 @@
 #include "bench/results/json.h"
 #include "bench/run/child_report.h"
 #include "bench/run/ending.h"
-#include "bench/run/hub.h"
 #include "bench/run/machine.h"
 #include "bench/run/ranks.h"
 #include "model/config.h"
@@ -146,8 +145,8 @@ void merge(Summary& summary, std::vector<Rank>& ranks, const std::vector<Run>& p
   }
 }
 
-/// What is started for a run; `hub` is where its ranks report from afar, if they do.
-Job job_of(const Workload& workload, std::optional<Hub>& hub) {
+/// What is started for a run; `launched` are its ranks, where a launcher starts them.
+Job job_of(const Workload& workload, std::optional<LaunchedRanks>& launched) {
   const std::string channel = std::to_string(static_cast<int>(Channel::events));
   const Program& program = workload.program;
   Job::Process process{
@@ -156,7 +155,7 @@ Job job_of(const Workload& workload, std::optional<Hub>& hub) {
     process.command.insert(process.command.end(), {"--events", channel});
   else if (!program.starts_ranks())
     process.environment.push_back("STEPLADDER_EVENTS=" + channel);
-  if (hub) {
+  if (launched) {
     AgentOptions rank{
         .folder = process.folder.empty() ? std::filesystem::current_path().string() : process.folder,
         .backend = workload.backend,
@@ -165,7 +164,7 @@ Job job_of(const Workload& workload, std::optional<Hub>& hub) {
     if (!process.environment.empty()) rank.command = {"env"};  // which a launcher might not pass on
     for (const auto* words : {&process.environment, &process.command})
       rank.command.insert(rank.command.end(), words->begin(), words->end());
-    return job_of_launcher(workload.launcher, std::move(rank), workload.devices, *hub);
+    return job_of_launcher(workload.launcher, std::move(rank), workload.devices, *launched);
   }
   if (program.starts_ranks()) return job_of_ranks(process, workload.devices, Starter::command);
   if (workload.devices == 1) return {.processes = {process}};
@@ -212,10 +211,9 @@ class RanksOfRun {
 
   /// Starts them, and listens until all have ended. Throws BadReport, CannotStart.
   JobEnd carry_out() {
-    if (workload_.has_launcher())
-      hub_.emplace(parts_.size(), workload_.launcher.interface, workload_.launcher.meet_s);
-    Job job = job_of(workload_, hub_);
-    if (hub_) job.failed = [this] { return any_failed(); };
+    if (workload_.has_launcher()) launched_.emplace(parts_.size(), workload_.launcher);
+    Job job = job_of(workload_, launched_);
+    if (launched_) job.failed = [this] { return any_failed() || launched_->failure(); };
     // A launcher is to end the others once a rank has failed, but Open MPI's may deadlock over it.
     job.finished = [this] {
       return any_failed() || first_with_error(reports_) || std::ranges::all_of(reports_, &ChildReport::ended);
@@ -234,13 +232,19 @@ class RanksOfRun {
     const std::string words = launcher_words(job_end.end);
     const auto how = job_end.end.how;
     const bool by_itself = how == ChildEnd::How::exited || how == ChildEnd::How::signalled;
-    const bool command = !hub_ && workload_.command_starts_ranks();
-    const char* launcher = hub_               ? "the launcher"
+    const bool command = !launched_ && workload_.command_starts_ranks();
+    const char* launcher = launched_          ? "the launcher"
                            : command          ? "the command"
                            : through_mpirun() ? "mpirun"
                                               : nullptr;
-    if (launcher && by_itself && !any_failed() && (hub_ || !first_with_error(reports_))) {
-      const auto hosts = hub_ ? hub_->hosts() : std::vector<std::string>(parts_.size());
+    const auto hosts = launched_ ? launched_->hosts() : std::vector<std::string>(parts_.size());
+    if (launched_ && by_itself && !job_end.end.lingered && !any_failed())
+      if (const auto failure = launched_->failure()) {
+        blames_launcher_ = true;
+        return {Status::crash,
+                cat(*failure, hosts[0].empty() ? words : "")};  // one that did not come said why
+      }
+    if (launcher && by_itself && !any_failed() && (launched_ || !first_with_error(reports_))) {
       if (auto left = left_by_launcher(job_end.end, launcher, reports_, hosts)) {
         blames_launcher_ = true;
         return *left;
@@ -250,8 +254,6 @@ class RanksOfRun {
     std::tie(rank_, end) = blamed(std::move(job_end), reports_, parts_, exits_, command);
     Ending ending = ending_of(end, reports_[rank_], parts_[rank_], workload_, rank_);
     if (!reports_[rank_].stderr_tail.empty()) last_words_ = reports_[rank_].stderr_tail;
-    // One that did not come may have told its launcher why.
-    if (hub_ && hub_->hosts()[rank_].empty()) ending.reason += words;
     for (size_t other = 0; ending.status == Status::ok && other < parts_.size(); ++other)
       ending = ending_of(end, reports_[rank_ = other], parts_[other], workload_, other);
     return ending;
@@ -278,8 +280,8 @@ class RanksOfRun {
   /// Their runs as one.
   Run together() {
     Run run = parts_[0];
-    for (size_t rank = 0; hub_ && rank < parts_.size(); ++rank)
-      if (reports_[rank].host.empty()) reports_[rank].host = hub_->hosts()[rank];
+    for (size_t rank = 0; launched_ && rank < parts_.size(); ++rank)
+      if (reports_[rank].host.empty()) reports_[rank].host = launched_->hosts()[rank];
     if (parts_.size() > 1) merge(run, parts_, reports_);
     return run;
   }
@@ -290,7 +292,7 @@ class RanksOfRun {
     add_energy(*run.summary, run.ranks, parts_, reports_);
   }
 
-  bool through_launcher() const { return hub_.has_value(); }
+  bool through_launcher() const { return launched_.has_value(); }
   /// What the one that is to blame said last on stderr.
   const std::string& last_words() const { return last_words_; }
   /// `reason` with the rank that it is of in front, where there are several. One that tells of another rank
@@ -299,14 +301,14 @@ class RanksOfRun {
     if (parts_.size() == 1 || reason.empty() || reason.starts_with("rank ") || reason.starts_with("ranks ") ||
         blames_launcher_)
       return reason;
-    const std::string host = hub_ ? hub_->hosts()[rank_] : "";
+    const std::string host = launched_ ? launched_->hosts()[rank_] : "";
     return cat("rank ", rank_, host.empty() ? "" : cat(" (", host, ")"), ": ", reason);
   }
 
  private:
   bool any_failed() const { return std::ranges::any_of(reports_, &ChildReport::failed); }
   bool through_mpirun() const {
-    return !hub_ && workload_.has_ranks() && workload_.program.through_mpi(workload_.backend);
+    return !launched_ && workload_.has_ranks() && workload_.program.through_mpi(workload_.backend);
   }
 
   const Workload& workload_;
@@ -315,7 +317,7 @@ class RanksOfRun {
   std::vector<size_t> exits_;        // ranks, as they ended
   size_t rank_ = 0;                  // that was heard last, or is to blame
   bool blames_launcher_ = false;
-  std::optional<Hub> hub_;
+  std::optional<LaunchedRanks> launched_;
   std::string last_words_;
 };
 

@@ -19,7 +19,7 @@ namespace stepladder {
 /// asked for; a wrong number is a crash, with the event named.
 ///
 /// On several devices that is the status of the rank that failed first, which ends the others; the reason
-/// begins with "rank 2: ", and with "rank 2 (node01): " where a launcher starts them, which reports to a Hub.
+/// begins with "rank 2: ", and with "rank 2 (node01): " where a launcher starts them.
 /// Else the harness starts the ranks itself; those of our rungs on the CPU, which talk through MPI, mpirun
 /// starts.
 ///

@@ -1,0 +1,116 @@
+// Who connects to a port, and how long they may take to say who they are.
+#pragma once
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <functional>
+#include <list>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "model/error.h"
+#include "model/socket.h"
+
+namespace stepladder {
+
+/// Those that have connected to a port and have not said who they are: all of them are heard at once, so that
+/// none keeps the others waiting.
+class Callers {
+ public:
+  using Clock = std::chrono::steady_clock;
+  /// Whether the fields of a first line are those of one that belongs here.
+  using Knows = std::function<bool(const std::vector<std::string>& hello)>;
+  using OnStranger = std::function<void(const std::string& from, const char* why)>;
+  Callers(Socket listening, Knows knows, OnStranger on_stranger)
+      : listening_(std::move(listening)), knows_(std::move(knows)), on_stranger_(std::move(on_stranger)) {
+    ::fcntl(listening_.get(), F_SETFL, O_NONBLOCK);  // a caller may be gone before it is taken
+  }
+
+  struct Caller {
+    Socket socket;
+    std::string from;  // "10.0.0.7"
+    int port = 0;
+    std::string pending{};
+    Clock::time_point until = in_seconds(5.0);
+    std::vector<std::string> hello{};
+  };
+
+  void add_to(std::vector<pollfd>& fds) const {
+    fds.push_back({listening_.get(), POLLIN, 0});
+    for (const Caller& caller : callers_) fds.push_back({caller.socket.get(), POLLIN, 0});
+  }
+  /// When one of them has had its time.
+  Clock::time_point until() const {
+    const auto first = std::ranges::min_element(callers_, {}, &Caller::until);
+    return first == callers_.end() ? Clock::time_point::max() : first->until;
+  }
+  /// Those that belong here, after poll() of what add_to() has added.
+  std::list<Caller> look(std::span<const pollfd> fds) {
+    std::list<Caller> known;
+    auto fd = fds.begin() + 1;
+    for (auto caller = callers_.begin(); caller != callers_.end();) {
+      const auto next = std::next(caller);
+      const bool stays = (fd++)->revents != 0 ? hear(*caller) : Clock::now() < caller->until;
+      if (!stays && !caller->hello.empty())
+        known.splice(known.end(), callers_, caller);
+      else if (!stays)
+        send_away(caller);
+      caller = next;
+    }
+    if (fds.front().revents != 0) take();
+    return known;
+  }
+  void send_all_away() {
+    while (!callers_.empty()) send_away(callers_.begin());
+  }
+  int sent_away() const { return sent_away_; }
+
+ private:
+  static constexpr size_t kMost = 64;  // at once
+
+  /// Whether it may still say who it is.
+  bool hear(Caller& caller) const {
+    const bool open = caller.socket.receive(caller.pending);
+    const size_t end = caller.pending.find('\n');
+    if (end == std::string::npos) return open;
+    const auto fields = fields_of(caller.pending.substr(0, end));
+    if (!knows_(fields)) return false;
+    caller.pending.erase(0, end + 1);
+    caller.hello = fields;
+    return false;
+  }
+  void take() {
+    Socket socket(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    // Where no descriptor is left, the oldest caller's is free when the next one is taken.
+    const bool full = socket.open() ? callers_.size() >= kMost : errno == EMFILE || errno == ENFILE;
+    if (full && callers_.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (full && !callers_.empty()) send_away(callers_.begin());
+    if (!socket.open()) return;
+    socket.prepare();
+    const sockaddr_in from = peer_of(socket);
+    callers_.push_back({std::move(socket), address_text(from), ntohs(from.sin_port)});
+  }
+  void send_away(std::list<Caller>::iterator caller) {
+    ++sent_away_;
+    if (on_stranger_)
+      on_stranger_(cat(caller->from, ":", caller->port),
+                   caller->pending.empty() ? "said nothing" : "does not know the job's secret");
+    callers_.erase(caller);
+  }
+
+  const Socket listening_;
+  const Knows knows_;
+  const OnStranger on_stranger_;
+  std::list<Caller> callers_;
+  int sent_away_ = 0;
+};
+
+}  // namespace stepladder
