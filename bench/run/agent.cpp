@@ -7,7 +7,6 @@
 
 #include "bench/base/text.h"
 #include "bench/results/json.h"
-#include "bench/results/writer.h"
 #include "bench/run/child.h"
 #include "bench/run/events.h"
 #include "bench/run/machine.h"
@@ -49,61 +48,6 @@ class Lost {
   std::optional<std::string> reason_;
 };
 
-/// What is read of the device while the trainer runs on it, as the harness does on its own machine.
-class Measuring {
- public:
-  explicit Measuring(const AgentOptions& options) : options_(options) {}
-
-  /// What is to be told after the trainer's event, or what was none; null for nothing.
-  Json after(const nlohmann::json& event) {
-    if (event.is_null()) return {};
-    const std::string kind = event["event"];
-    if (kind == "start" && !telemetry_) start(event);
-    if (!telemetry_) return {};
-    if (kind == "eval") energy_->after_evaluation();
-    return kind == "step" ? step() : Json();
-  }
-  Json end() const {
-    if (!telemetry_) return {{"event", "energy"}, {"unknown", unknown_}};
-    const auto shared = energy_->shared();
-    return {
-        {"event", "energy"}, {"shared", shared ? Json(*shared) : Json()}, {"unknown", energy_->unknown()}};
-  }
-
- private:
-  void start(const nlohmann::json& event) {
-    const auto text = [](const nlohmann::json& object, const char* key) {
-      const auto found = object.is_object() ? object.find(key) : object.end();
-      return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-    };
-    const std::string told = text(event, "backend");
-    const std::string uuid = event.contains("device") ? text(event["device"], "uuid") : "";
-    const auto device = metered_device(told.empty() ? options_.backend : told, uuid);
-    if (!device) {
-      unknown_ = kDeviceNotTold;
-      return;
-    }
-    telemetry_.emplace(*device);
-    energy_.emplace(*telemetry_);
-  }
-  Json step() {
-    Json measured = {{"event", "measured"}};
-    if (const auto joules = energy_->after_step(options_.due.after(++steps_))) measured["energy_j"] = *joules;
-    if (options_.clocks) {
-      const Json state = Writer::write(telemetry_->sample());
-      for (const auto& [key, value] : state.items())
-        if (!value.is_null()) measured[key] = value;
-    }
-    return measured.size() > 1 ? measured : Json();
-  }
-
-  const AgentOptions& options_;
-  std::optional<Telemetry> telemetry_;
-  std::optional<EnergyMeter> energy_;
-  std::string unknown_ = "the trainer did not start";
-  int64_t steps_ = 0;
-};
-
 /// The trainer's own variables, and those of the launcher, through whose MPI ranks on the CPU talk. `met` is
 /// what the harness shares: where rank 0 is to be met, and each rank's host.
 std::vector<std::string> environment_of(const World& world, const std::vector<std::string>& met) {
@@ -118,13 +62,6 @@ std::vector<std::string> environment_of(const World& world, const std::vector<st
   share_cores(all, here);
   std::ranges::move(variables_of_launcher(), std::back_inserter(all));
   return all;
-}
-
-/// Whether only this agent may tell such an event, not the trainer.
-bool is_the_agents(const nlohmann::json& event) {
-  if (event.is_null()) return false;
-  const std::string kind = event["event"];
-  return kind == "measured" || kind == "energy" || kind == "exit";
 }
 
 /// As a shell has it.
@@ -180,17 +117,17 @@ int run_as_rank(const AgentOptions& options) {
   Job job = {.processes = {{options.command, environment_of(world, met), options.folder}},
              .one_of_several = true};
   job.failed = [&lost] { return lost.reason().has_value(); };
-  Measuring measuring(options);
-  const auto tell = [&](const Json& event) {
-    if (!event.is_null()) harness->tell(dump(event));
-  };
+  TelemetryOfDevices devices;
+  RankMeter meter(devices, {.backend = options.backend, .clocks = options.clocks, .due = options.due});
+  const auto tell = [&](const Json& event) { harness->tell(dump(event)); };
   ChildEnd end;
   try {
     end = run_job(job, Channel::events, /*timeout_s=*/1e9, [&](size_t, std::string_view line) {
-            const nlohmann::json event = parse_event(line);
-            if (is_the_agents(event)) return true;
-            harness->tell(std::string(line));
-            tell(measuring.after(event));
+            nlohmann::json event = parse_event(line);
+            const std::string kind = event.is_null() ? "" : event["event"];
+            if (kind == "exit") return true;  // which only this process may tell
+            if (!event.is_null()) meter.add_to(event);
+            harness->tell(kind == "step" ? dump(event) : std::string(line));
             return true;
           }).end;
   } catch (const Interrupted& e) {
@@ -206,8 +143,12 @@ int run_as_rank(const AgentOptions& options) {
   if (end.how == ChildEnd::How::refused)
     tell({{"event", "error"}, {"status", "error"}, {"reason", "too long a line on its event stream"}});
   const int status = status_of(end);
-  tell(measuring.end());
-  tell({{"event", "exit"}, {"status", status}, {"stderr", end.stderr_tail}});
+  const auto [shared, unknown] = meter.energy();
+  tell({{"event", "exit"},
+        {"status", status},
+        {"stderr", end.stderr_tail},
+        {"shared", shared ? Json(*shared) : Json()},
+        {"unknown", unknown}});
   harness.reset();                                        // once the harness has it all
   return status == kExitInconclusive ? kExitOk : status;  // it is done, and no reason to end the others
 }

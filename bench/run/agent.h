@@ -24,10 +24,10 @@ struct AgentOptions {
 /// RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT once all ranks are there.
 /// Hands on what it tells, with what the harness can't read from afar:
 ///
-///   {"event":"measured","energy_j":..,"sm_mhz":..,..}        after a step
-///   {"event":"energy","shared":..,"unknown":".."}             before its exit
-///   {"event":"exit","status":..,"stderr":".."}                128 + n for signal n
+///   "energy_j":..,"sm_mhz":..,..            in a step
+///   {"event":"exit","status":..,"stderr":"..","shared":..,"unknown":".."}
 ///
+/// `status` is 128 + n for signal n; `shared` and `unknown` are RankMeter's.
 /// Returns the trainer's exit status, 0 where it did not reach a loss. No trainer outlives it, and it ends
 /// when the harness hangs up or gives no sign of life. Throws InputError for an environment without rank or
 /// secret, Error where the harness is not reached or is gone, Interrupted.

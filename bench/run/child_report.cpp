@@ -23,13 +23,7 @@ using Event = nlohmann::json;
 
 constexpr double kLeastMs = 1e-6;  // of a step: a nanosecond, which is what clocks count
 
-/// Without digits that nobody measured: energy counters count microjoules at best.
-std::optional<double> rounded_joules(std::optional<double> joules) {
-  if (joules) *joules = std::round(*joules * 1e6) / 1e6;
-  return joules;
-}
-
-/// The same: clocks count nanoseconds, the rest are floats.
+/// Without digits that nobody measured: clocks count nanoseconds, the rest are floats.
 Step as_measured(Step step) {
   step.step_ms = std::round(step.step_ms * 1e6) / 1e6;
   if (!(step.step_ms > 0.0 && std::isfinite(step.step_ms)))
@@ -140,7 +134,7 @@ std::string around_error(std::string_view line) {
 void ChildReport::take(std::string_view line) {
   constexpr size_t kMaxStep = 1 << 12, kMaxOther = 1 << 18;  // bytes; a profile has more
   constexpr size_t kMaxBetween = 8 << 20;                    // of others between two steps
-  const Event event = parse_event(line);
+  Event event = parse_event(line);
   if (event.is_null()) throw BadReport("not an event on its event stream" + around_error(line));
   const std::string kind = event["event"];
   if (kind != "profile" && line.size() > (kind == "step" ? kMaxStep : kMaxOther))
@@ -150,6 +144,7 @@ void ChildReport::take(std::string_view line) {
     throw BadReport(cat("it floods its event stream, the last event is '", printable(kind, 60), "'"));
   if (ended && (kind == "step" || kind == "eval" || kind == "end"))
     throw BadReport(cat("an event after its end: ", kind));
+  if (meter_) meter_->add_to(event);
   const std::string of_step = kind == "step" ? cat(" of step ", run_.steps.size()) : "";
   try {
     take(kind, event);
@@ -172,10 +167,6 @@ void ChildReport::take(const std::string& kind, const Event& event) {
     end(event);
   else if (kind == "exit" && (launched_ || workload_.program.through_mpi(workload_.backend)))
     exited(event);
-  else if (kind == "measured" && launched_)
-    measured(event);
-  else if (kind == "energy" && launched_)
-    unmetered_ = {value_if<bool>(event, "shared"), printable(value_at<std::string>(event, "unknown"), 300)};
   else if (kind == "error")
     error = {value_at<std::string>(event, "status"), printable(value_at<std::string>(event, "reason"), 500)};
 }
@@ -221,16 +212,6 @@ void ChildReport::start(const Event& event) {
   host = value_if<std::string>(event, "host").value_or("");
   if (const auto its = value_if<Event>(event, "device"))  // llm.c does not tell its device's uuid
     device = value_if<std::string>(*its, "uuid").value_or("");
-  if (workload_.telemetry && !launched_) {
-    // Its own backend, whatever the others run on.
-    const auto metered =
-        metered_device(run_.backend, device, workload_.devices == 1 ? workload_.device.uuid : "");
-    telemetry_ = &(*workload_.telemetry)[metered.value_or(workload_.device.uuid)];
-    if (metered)
-      meter_.emplace(*telemetry_);
-    else
-      unmetered_.unknown = kDeviceNotTold;
-  }
   const Event memory_by_name = value_if<Event>(event, "memory_by_name").value_or(Event::object());
   for (const auto& [name, bytes] : memory_by_name.items())
     if (bytes.is_number_integer()) memory.by_name[name] = bytes_at(memory_by_name, name);
@@ -287,11 +268,9 @@ void ChildReport::step(const Event& event) {
   step.loss = number_if(event, "loss");
   step.grad_norm = least_zero_if(event, "grad_norm");
   step.lr = number_if(event, "lr");
-  if (workload_.program.native || !first_)
-    step.device = device_state(event);
-  else if (telemetry_)
-    step.device = telemetry_->sample();
-  if (meter_) step.energy_j = rounded_joules(meter_->after_step(workload_.energy_due().after(step.step + 1)));
+  // What a trainer of a ladder file tells of rank 0's clocks is ignored where nobody reads them either.
+  if (workload_.program.native || !first_ || workload_.telemetry) step.device = device_state(event);
+  if (workload_.telemetry) step.energy_j = number_if(event, "energy_j");
   if (first_ && !event.contains("loss"))
     throw BadReport(cat("step ", step.step, " without its loss, which is null where it is not finite"));
   if (workload_.until_loss && workload_.eval_every > 0 && step.step > 2 * workload_.eval_every &&
@@ -305,23 +284,16 @@ void ChildReport::step(const Event& event) {
   if (first_) on_step_(step);
 }
 
-/// What was read of a device elsewhere, after its last step.
-void ChildReport::measured(const Event& event) {
-  if (run_.steps.empty()) throw BadReport("a reading of its device before its first step");
-  Step& last = run_.steps.back();
-  last.energy_j = rounded_joules(number_if(event, "energy_j"));
-  if (event.contains("sm_mhz") || event.contains("power_w")) last.device = device_state(event);
-}
-
 void ChildReport::exited(const Event& event) {
   exit_status = value_at<int64_t>(event, "status");
   stderr_tail = value_if<std::string>(event, "stderr").value_or("");
+  energy_elsewhere_ = {value_if<bool>(event, "shared"),
+                       printable(value_if<std::string>(event, "unknown").value_or(""), 300)};
 }
 
 void ChildReport::evaluated(const Event& event) {
   val_loss = number_if(event, "val_loss");
   if (!event.contains("val_loss")) throw BadReport("an evaluation without its val_loss");
-  if (meter_) meter_->after_evaluation();
   const int64_t done = std::ssize(run_.steps);
   if (const auto step = value_at<int64_t>(event, "step"); step != done)
     throw BadReport(cat("an evaluation after ", step, " steps, where ", done, " are done"));

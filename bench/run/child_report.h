@@ -33,7 +33,14 @@ class ChildReport {
         rank_(static_cast<int64_t>(rank)),
         first_(rank == 0),
         launched_(workload.has_launcher()),
-        on_step_(on_step) {}
+        on_step_(on_step) {
+    if (workload.telemetry && !launched_)
+      meter_.emplace(*workload.telemetry, RankMeter::Asked{.backend = workload.backend,
+                                                           .device = workload.device.uuid,
+                                                           .only = workload.devices == 1,
+                                                           .clocks = !workload.program.native && first_,
+                                                           .due = workload.energy_due()});
+  }
 
   /// Takes an event's line. Throws BadReport, and Error with kExitNotComparable where the executable is no
   /// longer the one of the plan.
@@ -59,14 +66,10 @@ class ChildReport {
   std::string host, device;
   double from_first_ms = 0.0;  // to the last step, as they were told
 
-  /// Of its device, besides what each step used; nothing where nobody reads it.
-  struct Energy {
-    std::optional<bool> shared;
-    std::string unknown;
-  };
-  std::optional<Energy> energy() const {
+  /// Nothing where nobody reads it.
+  std::optional<RankMeter::Energy> energy() const {
     if (!workload_.telemetry || !started) return std::nullopt;
-    return meter_ ? Energy{meter_->shared(), meter_->unknown()} : unmetered_;
+    return meter_ ? meter_->energy() : energy_elsewhere_;
   }
 
  private:
@@ -77,7 +80,6 @@ class ChildReport {
   Event config_of(const Event& event) const;
   void check_identity(const Event& event) const;
   void step(const Event& event);
-  void measured(const Event& event);
   void exited(const Event& event);
   void evaluated(const Event& event);
   void end(const Event& event);
@@ -90,9 +92,8 @@ class ChildReport {
   const bool launched_;
   const std::chrono::steady_clock::time_point created_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point first_step_;
-  Telemetry* telemetry_ = nullptr;
-  std::optional<EnergyMeter> meter_;
-  Energy unmetered_{{}, "its device's energy was not read"};  // without a meter here
+  std::optional<RankMeter> meter_;  // of a rank here
+  RankMeter::Energy energy_elsewhere_{{}, "its device's energy was not read"};
   const std::function<void(const Step&)>& on_step_;
 };
 

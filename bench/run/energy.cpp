@@ -1,6 +1,9 @@
 #include "bench/run/energy.h"
 
+#include <cmath>
+
 #include "bench/base/text.h"
+#include "bench/results/writer.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -50,6 +53,37 @@ void EnergyMeter::look_for_others(Clock::time_point now) {
   const auto processes = telemetry_.processes();
   if (begins || !processes) return;  // those of before the first step are others' business
   shared_ = shared_.value_or(false) || *processes > 1;
+}
+
+void RankMeter::add_to(nlohmann::json& event) {
+  const std::string kind = event["event"];
+  if (kind == "start" && !telemetry_) start(event);
+  if (kind == "eval" && meter_) meter_->after_evaluation();
+  if (kind != "step") return;
+  event.erase("energy_j");  // which only this may tell
+  if (asked_.clocks) event.update(Writer::write(telemetry_ ? telemetry_->sample() : DeviceState()));
+  ++steps_;
+  const auto joules = meter_ ? meter_->after_step(asked_.due.after(steps_)) : std::nullopt;
+  // Energy counters count microjoules at best.
+  if (joules) event["energy_j"] = std::round(*joules * 1e6) / 1e6;
+}
+
+void RankMeter::start(const nlohmann::json& event) {
+  const auto text = [](const nlohmann::json& object, const char* key) {
+    const auto found = object.is_object() ? object.find(key) : object.end();
+    return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+  };
+  const std::string backend = text(event, "backend");
+  const std::string told = event.contains("device") ? text(event["device"], "uuid") : "";
+  const auto metered =
+      metered_device(backend.empty() ? asked_.backend : backend, told, asked_.only ? asked_.device : "");
+  telemetry_ = &devices_[metered.value_or(asked_.device)];
+  unknown_ = kDeviceNotTold;
+  if (metered) meter_.emplace(*telemetry_);
+}
+
+RankMeter::Energy RankMeter::energy() const {
+  return meter_ ? Energy{meter_->shared(), meter_->unknown()} : Energy{{}, unknown_};
 }
 
 StepEnergy energy_of(std::span<const Step> steps, size_t warmup) {

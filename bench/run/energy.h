@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -60,6 +61,40 @@ class EnergyMeter {
   bool went_back_ = false;               // the counter
   Clock::time_point read_, looked_;
   std::optional<bool> shared_;
+};
+
+/// Reads the device of one rank after its trainer's events: on this machine the harness does, elsewhere
+/// `stepladder rank`.
+class RankMeter {
+ public:
+  struct Asked {
+    std::string backend = {};  // of a trainer that tells none
+    std::string device = {};   // that is sampled where the trainer does not tell which it has
+    bool only = false;         // it is the only one, so that its joules are the trainer's
+    bool clocks = false;       // of the device, instead of what the trainer tells of them
+    EnergyDue due = {};
+  };
+  RankMeter(TelemetryOfDevices& devices, Asked asked) : devices_(devices), asked_(std::move(asked)) {}
+
+  /// Adds `energy_j` and clocks to a step, as they are right after it.
+  void add_to(nlohmann::json& event);
+
+  /// Of the device, besides what each step used.
+  struct Energy {
+    std::optional<bool> shared;
+    std::string unknown;
+  };
+  Energy energy() const;
+
+ private:
+  void start(const nlohmann::json& event);
+
+  TelemetryOfDevices& devices_;
+  const Asked asked_;
+  Telemetry* telemetry_ = nullptr;
+  std::optional<EnergyMeter> meter_;
+  std::string unknown_ = "the trainer did not start";
+  int64_t steps_ = 0;
 };
 
 /// Shorter than this a timed part says nothing: the counter moves ten times a second.
