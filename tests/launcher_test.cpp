@@ -276,7 +276,7 @@ TEST_P(Launched, AWorldOfAnotherSizeIsAnError) {
 TEST_P(Launched, ALauncherThatLeavesItsRanksAloneIsNamed) {
   on_machine("echo 'no such partition' >&2; exit 3");
   EXPECT_EQ(run(), kExitFailed);
-  expect_crash("the launcher ended", {"rank 0", "exit status 3", "no such partition"});
+  expect_crash("the launcher (sh ", {"rank 0", "exit status 3", "no such partition"});
 }
 
 TEST_P(Launched, RanksOfALauncherThatIsNotKnownAreToldWhichAre) {
@@ -287,7 +287,7 @@ wait
 exit 2
 )");
   EXPECT_EQ(run("", "both", "sh hydra.sh"), kExitFailed);
-  expect_crash("the launcher ended", {"PMI_RANK", "mpirun", "torchrun", "srun"});
+  expect_crash("the launcher (sh ", {"PMI_RANK", "mpirun", "torchrun", "srun"});
 }
 
 TEST_P(Launched, WhatIsMeasuredIsKeptAndGoneOnWithByTheSameLauncherAlone) {

@@ -266,7 +266,7 @@ exit 1
   const Environment path("PATH", cat(folder_ / "", ":", std::getenv("PATH")));
   EXPECT_EQ(shell(run("--rungs 15 --devices 2 --batch 2 --steps 4")), kExitFailed);
   const std::string reason = results().runs.at(0).reason;
-  EXPECT_TRUE(reason.starts_with("mpirun ")) << reason;
+  EXPECT_TRUE(reason.starts_with("the launcher (mpirun ")) << reason;
   EXPECT_TRUE(says(reason, {"exit status 1", "not enough slots"})) << reason;
 }
 

@@ -11,6 +11,7 @@
 #include "bench/run/child.h"
 #include "bench/run/placeholders.h"
 #include "bench/run/runner.h"
+#include "model/rendezvous.h"
 #include "tests/fake_rung.h"
 #include "tests/files.h"
 #include "tests/processes.h"
@@ -29,6 +30,7 @@ class Ranks : public testing::TestWithParam<const char*> {
     workload_.backend = GetParam();
     workload_.devices = kRanks;
     workload_.config["world_size"] = kRanks;
+    if (mpi()) workload_.launcher = mpirun_here();
     fake_.before_start =
         cat("RANK=${RANK:-${OMPI_COMM_WORLD_RANK:-0}}; echo $$ >", folder_ / "pid", "$RANK\n");
     fake_.loss = "$([ $RANK = 0 ] && echo 4.$((90 - i)) || echo null)";  // rank 0 alone has it
@@ -46,6 +48,10 @@ class Ranks : public testing::TestWithParam<const char*> {
     return run;
   }
   pid_t pid(int rank) const { return std::stoi(read_file(folder_ / cat("pid", rank))); }
+  /// How a reason of a rank begins, with its host where a launcher started it.
+  static std::string name(int rank) {
+    return mpi() ? cat("rank ", rank, " (", host_name(), "): ") : cat("rank ", rank, ": ");
+  }
   void expect_nothing_left() const {
     for (int rank = 0; rank < kRanks; ++rank) {
       const std::string told = folder_ / cat("pid", rank);
@@ -103,6 +109,7 @@ TEST_P(Ranks, APeersClockIsSampledOnTheFirstDeviceAlone) {
   workload_.program.peer = "pytorch";
   workload_.program.folder = folder_ / "";
   workload_.program.native = false;
+  workload_.launcher = {};
   workload_.source_hash = workload_.program.source_hash();
   fake_.telemetry = R"(,"sm_mhz":1'$RANK'00)";
   const stepladder::Run run = measure();
@@ -142,7 +149,7 @@ TEST_P(Ranks, WhatARankReportsIsTheStatus) {
       R"([ $i = 1 ] && { [ $RANK = 1 ] && { say '{"event":"error","status":"oom","reason":"why not"}'; exit 5; }; sleep 100; })";
   const stepladder::Run run = measure();
   EXPECT_EQ(run.status, Status::oom);
-  EXPECT_EQ(run.reason, "rank 1: why not");
+  EXPECT_EQ(run.reason, name(1) + "why not");
   expect_nothing_left();
 }
 
@@ -163,7 +170,7 @@ TEST_P(Ranks, ALineOfOneRankThatIsTooLongIsThatRanks) {
   fake_.before_step = "[ $i$RANK = 21 ] && { head -c 1200000 /dev/zero | tr '\\0' x >&3; sleep 100; }";
   const stepladder::Run run = measure();
   EXPECT_EQ(run.status, Status::crash);
-  EXPECT_TRUE(run.reason.starts_with("rank 1: ") && says(run.reason, {"too long a line"})) << run.reason;
+  EXPECT_TRUE(run.reason.starts_with(name(1)) && says(run.reason, {"too long a line"})) << run.reason;
   expect_nothing_left();
 }
 

@@ -201,11 +201,10 @@ void check_devices(const Plan& plan) {
       throw InputError("--launch-timeout is for the ranks of a --launcher: give one");
   }
   for (const Workload& workload : workloads_of(plan, 0)) {
-    if (workload.has_launcher()) continue;  // maybe on other machines
+    if (!launcher.words.empty() && workload.has_launcher()) continue;  // maybe on other machines
     if (workload.backend == "cuda" && workload.devices > plan.devices_present)
       throw InputError(cat("--devices ", workload.devices, ": this machine has ", plan.devices_present));
-    if (workload.devices > 1 && workload.program.through_mpi(workload.backend))
-      check_mpirun(workload.devices);
+    if (workload.has_launcher()) check_mpirun(workload.devices);
   }
 }
 

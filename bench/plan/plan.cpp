@@ -194,6 +194,7 @@ Workload workload_for(const Plan& plan, const Program& program, int64_t batch, i
   workload.backend = s.backend;
   workload.device = plan.device;
   workload.launcher = plan.launcher;
+  if (workload.launcher.words.empty() && program.through_mpi(s.backend)) workload.launcher = mpirun_here();
   workload.timeout_s = plan.timeout_s;
   fill(workload, s, batch);
   return workload;

@@ -436,7 +436,6 @@ class RunningJob {
 
 RunningJob::RunningJob(const Job& job, Channel channel, double timeout_s, const OnLine& on_line)
     : job_(job), channel_(channel), on_line_(on_line), streams_(job.ranks), deadline_(in_seconds(timeout_s)) {
-  const bool launcher = job.launcher || (job.processes.size() == 1 && job.ranks > 1);
   check(job.processes.size() == 1 || job.processes.size() == job.ranks,
         "a job is one process a rank, or a launcher");
   for (const Job::Process& process : job.processes) check(!process.command.empty(), "an empty command");
@@ -446,13 +445,13 @@ RunningJob::RunningJob(const Job& job, Channel channel, double timeout_s, const 
   std::error_code none;
   const std::string self = std::filesystem::read_symlink("/proc/self", none);  // in /proc's own namespace
   std::vector<std::string> paths;
-  for (size_t rank = 0; launcher && rank < job.ranks; ++rank)
+  for (size_t rank = 0; job.launcher && rank < job.ranks; ++rank)
     paths.push_back(
         cat("STEPLADDER_EVENTS_", rank, "=/proc/", self, "/fd/", streams_[rank].pipe.write.get()));
   for (size_t i = 0; i < job.processes.size(); ++i)
     members_.emplace_back(job.processes[i], paths, streams_[i].pipe, channel, null);
   for (Stream& stream : streams_) {
-    if (!launcher) stream.pipe.write.close();
+    if (!job.launcher) stream.pipe.write.close();
     ::fcntl(stream.pipe.read.get(), F_SETFL, O_NONBLOCK);
   }
   if (job.started) job.started(more_ends(streams_));

@@ -165,7 +165,7 @@ void ChildReport::take(const std::string& kind, const Event& event) {
     run_.profile = value_at<Event>(event, "profile");
   else if (kind == "end")
     end(event);
-  else if (kind == "exit" && (launched_ || workload_.program.through_mpi(workload_.backend)))
+  else if (kind == "exit" && launched_)
     exited(event);
   else if (kind == "error")
     error = {value_at<std::string>(event, "status"), printable(value_at<std::string>(event, "reason"), 500)};

@@ -109,7 +109,7 @@ std::string launcher_words(const ChildEnd& end) {
   return end.last_words();
 }
 
-std::optional<Ending> left_by_launcher(const ChildEnd& end, const char* launcher,
+std::optional<Ending> left_by_launcher(const ChildEnd& end, const std::string& launcher,
                                        const std::deque<ChildReport>& reports,
                                        const std::vector<std::string>& hosts) {
   for (size_t rank = 0; rank < reports.size(); ++rank) {

@@ -38,7 +38,7 @@ std::string launcher_words(const ChildEnd& end);
 
 /// Where none failed: the end of a rank that had not told how it did when its launcher, or the command that
 /// starts ranks, ended, which is to blame. `hosts` are the ranks', "" where unknown.
-std::optional<Ending> left_by_launcher(const ChildEnd& end, const char* launcher,
+std::optional<Ending> left_by_launcher(const ChildEnd& end, const std::string& launcher,
                                        const std::deque<ChildReport>& reports,
                                        const std::vector<std::string>& hosts);
 

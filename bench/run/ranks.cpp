@@ -24,14 +24,6 @@
 namespace stepladder {
 namespace {
 
-/// What mpirun starts for each rank: its executable, with its events on descriptor 3, which dies with mpirun.
-/// How it ended is told here, since mpirun tells it of one rank and in words.
-constexpr const char* kRankScript =
-    R"(eval "exec 3>\"\$STEPLADDER_EVENTS_$OMPI_COMM_WORLD_RANK\""
-setpriv --pdeathsig KILL "$@"
-status=$?
-echo "{\"event\":\"exit\",\"status\":$status}" >&3
-exit $status)";
 constexpr std::string_view kDevices = "{devices}";
 constexpr double kRankGrace = 3.0;  // seconds
 constexpr int kMostTold = 5;        // strangers that the user hears of
@@ -50,6 +42,13 @@ void check_open_mpi(const std::string& what, const std::string& version) {
           cat(what, " is of another MPI (", printable(version.substr(0, version.find('\n')), 100),
               ") than Open MPI, whose mpirun, torchrun and srun are understood: put that first in "
               "PATH"));
+}
+
+/// `process` with the secret of a new job, and its share of the cores.
+Job::Process of_one_job(Job::Process process, int64_t processes) {
+  share_cores(process.environment, processes);
+  process.environment.push_back("STEPLADDER_JOB_SECRET=" + random_secret());
+  return process;
 }
 
 struct Interface {
@@ -184,34 +183,25 @@ std::optional<std::string> LaunchedRanks::failure() const {
   return failure_;
 }
 
-Job job_of_ranks(const Job::Process& process, int64_t devices, Starter starter) {
+Job job_of_ranks(const Job::Process& process, int64_t devices) {
   Job job{.processes = {}, .ranks = static_cast<size_t>(devices), .grace_s = kRankGrace};
-  std::vector<std::string> environment = process.environment;
-  share_cores(environment, devices);
-  environment.push_back("STEPLADDER_JOB_SECRET=" + random_secret());
-
-  if (starter == Starter::command) {
-    job.processes.push_back({process.command, environment, process.folder});
-    job.launcher = true;
-    return job;
-  }
-  if (starter == Starter::mpirun) {
-    std::vector<std::string> all = {"mpirun", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none"};
-    all.insert(all.end(), {"-n", std::to_string(devices), "setpriv", "--pdeathsig", "KILL"});
-    all.insert(all.end(), {"sh", "-c", kRankScript, "rank"});
-    all.insert(all.end(), process.command.begin(), process.command.end());
-    job.processes.push_back({all, environment, process.folder});
-    return job;
-  }
+  const Job::Process common = of_one_job(process, devices);
   const int port = free_port();
   for (int64_t rank = 0; rank < devices; ++rank) {
-    auto of_rank = environment;
-    of_rank.insert(of_rank.end(),
-                   {cat("RANK=", rank), cat("LOCAL_RANK=", rank), cat("WORLD_SIZE=", devices),
-                    cat("LOCAL_WORLD_SIZE=", devices), "MASTER_ADDR=127.0.0.1", cat("MASTER_PORT=", port)});
-    job.processes.push_back({process.command, of_rank, process.folder});
+    Job::Process& one = job.processes.emplace_back(common);
+    one.environment.insert(
+        one.environment.end(),
+        {cat("RANK=", rank), cat("LOCAL_RANK=", rank), cat("WORLD_SIZE=", devices),
+         cat("LOCAL_WORLD_SIZE=", devices), "MASTER_ADDR=127.0.0.1", cat("MASTER_PORT=", port)});
   }
   return job;
+}
+
+Job job_of_command(const Job::Process& process, int64_t devices) {
+  return {.processes = {of_one_job(process, devices)},
+          .ranks = static_cast<size_t>(devices),
+          .launcher = true,
+          .grace_s = kRankGrace};
 }
 
 std::vector<std::string> launcher_command(const std::string& words, int64_t devices) {
@@ -255,7 +245,8 @@ void check_launcher(const Launcher& launcher, int64_t devices) {
 Job job_of_launcher(const Launcher& launcher, AgentOptions rank, int64_t devices, LaunchedRanks& ranks) {
   rank.to = ranks.address();
   Job::Process process{.command = launcher_command(launcher.words, devices)};
-  process.command.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
+  process.command.push_back(
+      std::filesystem::read_symlink("/proc/self/exe").replace_filename("stepladder").string());
   process.command.emplace_back("rank");
   for (std::string& word : rank.arguments()) process.command.push_back(std::move(word));
   process.environment.push_back("STEPLADDER_JOB_SECRET=" + ranks.secret());
@@ -265,6 +256,10 @@ Job job_of_launcher(const Launcher& launcher, AgentOptions rank, int64_t devices
       .processes = {process}, .ranks = static_cast<size_t>(devices), .launcher = true, .grace_s = kRankGrace};
   job.started = [&ranks](std::vector<Fd> streams) { ranks.begin(std::move(streams)); };
   return job;
+}
+
+Launcher mpirun_here() {
+  return {.words = "mpirun --oversubscribe --allow-run-as-root --bind-to none", .interface = "lo"};
 }
 
 void check_mpirun(int64_t devices) {

@@ -14,16 +14,15 @@
 
 namespace stepladder {
 
-/// Who starts the ranks: we do, as processes that find each other as torchrun's do (RANK, LOCAL_RANK,
-/// WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, a port that was free); mpirun, where each tells
-/// how it ended as its last line, {"event":"exit","status":137}; or the command itself.
-enum class Starter { harness, mpirun, command };
+/// `process` for each of `devices` ranks, to be run with Channel::events, as processes of this machine that
+/// find each other as torchrun's do: RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and
+/// MASTER_PORT, a port that was free. They share its cores. Throws Error where no port is free.
+Job job_of_ranks(const Job::Process& process, int64_t devices);
 
-/// `process` for each of `devices` ranks, to be run with Channel::events. They share the cores of this
-/// machine. Throws Error where no port is free.
-Job job_of_ranks(const Job::Process& process, int64_t devices, Starter starter);
+/// The same of a process that starts the ranks itself, as torchrun does.
+Job job_of_command(const Job::Process& process, int64_t devices);
 
-/// How a user's launcher starts the ranks, here and on other machines.
+/// What starts the ranks, here and on other machines.
 struct Launcher {
   std::string words;           // "srun --nodes 2", {devices} in them for how many ranks; "" for none
   std::string interface = {};  // where they report to: see address_of_interface()
@@ -84,7 +83,9 @@ void check_launcher(const Launcher& launcher, int64_t devices);
 /// A job whose `ranks` the launcher starts, each as `stepladder rank` with `rank`.
 Job job_of_launcher(const Launcher& launcher, AgentOptions rank, int64_t devices, LaunchedRanks& ranks);
 
-/// Throws InputError, with what to install, where there is no mpirun to start `devices` ranks.
+/// Starts ranks that talk through MPI on this machine.
+Launcher mpirun_here();
+/// Throws InputError, with what to install, where there is no such mpirun to start `devices` ranks.
 void check_mpirun(int64_t devices);
 
 }  // namespace stepladder

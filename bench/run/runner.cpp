@@ -166,10 +166,9 @@ Job job_of(const Workload& workload, std::optional<LaunchedRanks>& launched) {
       rank.command.insert(rank.command.end(), words->begin(), words->end());
     return job_of_launcher(workload.launcher, std::move(rank), workload.devices, *launched);
   }
-  if (program.starts_ranks()) return job_of_ranks(process, workload.devices, Starter::command);
+  if (program.starts_ranks()) return job_of_command(process, workload.devices);
   if (workload.devices == 1) return {.processes = {process}};
-  return job_of_ranks(process, workload.devices,
-                      program.through_mpi(workload.backend) ? Starter::mpirun : Starter::harness);
+  return job_of_ranks(process, workload.devices);
 }
 
 /// A run as it is asked for, before any of it has happened.
@@ -233,10 +232,9 @@ class RanksOfRun {
     const auto how = job_end.end.how;
     const bool by_itself = how == ChildEnd::How::exited || how == ChildEnd::How::signalled;
     const bool command = !launched_ && workload_.command_starts_ranks();
-    const char* launcher = launched_          ? "the launcher"
-                           : command          ? "the command"
-                           : through_mpirun() ? "mpirun"
-                                              : nullptr;
+    const std::string launcher = launched_ ? cat("the launcher (", workload_.launcher.words, ")")
+                                 : command ? "the command"
+                                           : "";
     const auto hosts = launched_ ? launched_->hosts() : std::vector<std::string>(parts_.size());
     if (launched_ && by_itself && !job_end.end.lingered && !any_failed())
       if (const auto failure = launched_->failure()) {
@@ -244,7 +242,7 @@ class RanksOfRun {
         return {Status::crash,
                 cat(*failure, hosts[0].empty() ? words : "")};  // one that did not come said why
       }
-    if (launcher && by_itself && !any_failed() && (launched_ || !first_with_error(reports_))) {
+    if (!launcher.empty() && by_itself && !any_failed() && (launched_ || !first_with_error(reports_))) {
       if (auto left = left_by_launcher(job_end.end, launcher, reports_, hosts)) {
         blames_launcher_ = true;
         return *left;
@@ -307,9 +305,6 @@ class RanksOfRun {
 
  private:
   bool any_failed() const { return std::ranges::any_of(reports_, &ChildReport::failed); }
-  bool through_mpirun() const {
-    return !launched_ && workload_.has_ranks() && workload_.program.through_mpi(workload_.backend);
-  }
 
   const Workload& workload_;
   std::vector<Run> parts_;           // a rank's each

@@ -20,8 +20,7 @@ namespace stepladder {
 ///
 /// On several devices that is the status of the rank that failed first, which ends the others; the reason
 /// begins with "rank 2: ", and with "rank 2 (node01): " where a launcher starts them.
-/// Else the harness starts the ranks itself; those of our rungs on the CPU, which talk through MPI, mpirun
-/// starts.
+/// Else the harness starts the ranks itself.
 ///
 /// `on_step` hears of each step of rank 0. Throws InputError with the child's words when a rung refuses its
 /// input (exit status 2), since every other one would too; Interrupted; Error when the executable cannot be

@@ -41,7 +41,7 @@ struct Workload {
   RowKey row() const { return {program.variant, workload_of(config)}; }
   /// Whether its ranks are started for it.
   bool has_ranks() const { return devices > 1 && !program.starts_ranks(); }
-  /// Whether its ranks report from afar.
+  /// Whether a launcher starts them, mpirun those of our rungs on the CPU.
   bool has_launcher() const { return has_ranks() && !launcher.words.empty(); }
   /// Whether its command starts several ranks, which then write to paths.
   bool command_starts_ranks() const { return devices > 1 && program.starts_ranks(); }
