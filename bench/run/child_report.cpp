@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <csignal>
 #include <limits>
 #include <utility>
 
@@ -285,8 +286,13 @@ void ChildReport::step(const Event& event) {
 }
 
 void ChildReport::exited(const Event& event) {
-  exit_status = value_at<int64_t>(event, "status");
-  stderr_tail = value_if<std::string>(event, "stderr").value_or("");
+  const auto status = value_at<int64_t>(event, "status");  // as a shell has it: 128 + n for signal n
+  const bool by_signal = status > 128;
+  exit = ChildEnd{.how = !by_signal                ? ChildEnd::How::exited
+                         : status == 128 + SIGSTOP ? ChildEnd::How::stopped
+                                                   : ChildEnd::How::signalled,
+                  .code = static_cast<int>(by_signal ? status - 128 : status),
+                  .stderr_tail = value_if<std::string>(event, "stderr").value_or("")};
   energy_elsewhere_ = {value_if<bool>(event, "shared"),
                        printable(value_if<std::string>(event, "unknown").value_or(""), 300)};
 }

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "bench/results/results.h"
+#include "bench/run/child.h"
 #include "bench/run/workload.h"
 
 namespace stepladder {
@@ -53,7 +54,9 @@ class ChildReport {
   struct Failure {
     std::string status, reason;
   };
-  bool failed() const { return workload_.is_failure(exit_status.value_or(0)); }
+  bool failed() const {
+    return exit && (exit->how != ChildEnd::How::exited || workload_.is_failure(exit->code));
+  }
   bool started = false, ended = false;
   double startup_ms = 0.0;
   Memory memory;
@@ -61,8 +64,7 @@ class ChildReport {
   std::optional<Compile> compile;
   std::optional<int64_t> skipped_steps;
   std::optional<Failure> error;
-  std::optional<int64_t> exit_status;  // as a shell has it: 128 + n for signal n
-  std::string stderr_tail;             // of a rank elsewhere
+  std::optional<ChildEnd> exit;  // of a rank of a launcher
   std::string host, device;
   double from_first_ms = 0.0;  // to the last step, as they were told
 

@@ -1,7 +1,6 @@
 #include "bench/run/ending.h"
 
 #include <algorithm>
-#include <csignal>
 
 #include "bench/base/text.h"
 
@@ -79,26 +78,19 @@ std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<ChildReport>
                                    const std::vector<Run>& parts, const std::vector<size_t>& exits,
                                    bool command) {
   ChildEnd& end = job_end.end;
-  const auto status = [&](size_t rank) { return *reports[rank].exit_status; };
-  const auto failed = [&](size_t rank) { return status(rank) != 0; };
   // A rank that a signal ended is to blame, even where others noticed and left first.
-  auto rank = std::find_if(exits.begin(), exits.end(), [&](size_t r) { return status(r) > 128; });
-  if (rank == exits.end()) rank = std::find_if(exits.begin(), exits.end(), failed);
-  if (end.how == ChildEnd::How::timed_out)
-    return {first_with_error(reports).value_or(furthest_behind(reports, parts)), end};
+  auto rank =
+      std::ranges::find_if(exits, [&](size_t r) { return reports[r].exit->how != ChildEnd::How::exited; });
+  if (rank == exits.end())
+    rank = std::ranges::find_if(exits, [&](size_t r) { return reports[r].exit->code != 0; });
+  const auto told = first_with_error(reports);
+  if (end.how == ChildEnd::How::timed_out) return {told.value_or(furthest_behind(reports, parts)), end};
   if (end.how == ChildEnd::How::refused) return {job_end.refused, end};
-  if (const auto told = first_with_error(reports); told && command)
-    return {*told, {ChildEnd::How::exited, kExitFailed, end.stderr_tail}};
-  size_t first = rank == exits.end() ? job_end.process : *rank;
-  if (rank == exits.end() && end.how == ChildEnd::How::exited && end.code == kExitOk && !reports[first].error)
-    first = first_with_error(reports).value_or(first);  // which has not ended, nor have the others
-  if (rank == exits.end()) return {first, end};
-  const bool signalled = status(*rank) > 128;
-  const int code = static_cast<int>(signalled ? status(*rank) - 128 : status(*rank));
-  const auto how = !signalled        ? ChildEnd::How::exited
-                   : code == SIGSTOP ? ChildEnd::How::stopped
-                                     : ChildEnd::How::signalled;
-  return {*rank, {how, code, reports[*rank].stderr_tail}};
+  if (told && command) return {*told, {ChildEnd::How::exited, kExitFailed, end.stderr_tail}};
+  if (rank != exits.end()) return {*rank, *reports[*rank].exit};
+  const size_t process = job_end.process;
+  const bool none = end.how == ChildEnd::How::exited && end.code == kExitOk && !reports[process].error;
+  return {none ? told.value_or(process) : process, end};  // one that told has not ended, nor have the others
 }
 
 std::string launcher_words(const ChildEnd& end) {
@@ -113,7 +105,7 @@ std::optional<Ending> left_by_launcher(const ChildEnd& end, const std::string& l
                                        const std::deque<ChildReport>& reports,
                                        const std::vector<std::string>& hosts) {
   for (size_t rank = 0; rank < reports.size(); ++rank) {
-    if (reports[rank].exit_status || reports[rank].ended) continue;
+    if (reports[rank].exit || reports[rank].ended) continue;
     const bool by_signal = end.how == ChildEnd::How::signalled;
     return Ending{
         Status::crash,

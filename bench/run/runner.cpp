@@ -220,7 +220,7 @@ class RanksOfRun {
     return run_job(job, Channel::events, workload_.timeout_s, [this](size_t from, std::string_view line) {
       rank_ = from;
       reports_[from].take(line);
-      if (reports_[from].exit_status) exits_.push_back(from);
+      if (reports_[from].exit) exits_.push_back(from);
       return true;
     });
   }
@@ -238,20 +238,21 @@ class RanksOfRun {
     const auto hosts = launched_ ? launched_->hosts() : std::vector<std::string>(parts_.size());
     if (launched_ && by_itself && !job_end.end.lingered && !any_failed())
       if (const auto failure = launched_->failure()) {
-        blames_launcher_ = true;
-        return {Status::crash,
-                cat(*failure, hosts[0].empty() ? words : "")};  // one that did not come said why
+        names_itself_ = true;
+        const bool met = !hosts[0].empty();  // else one that did not come may have said why
+        return {Status::crash, cat(*failure, met ? "" : words)};
       }
     if (!launcher.empty() && by_itself && !any_failed() && (launched_ || !first_with_error(reports_))) {
       if (auto left = left_by_launcher(job_end.end, launcher, reports_, hosts)) {
-        blames_launcher_ = true;
+        names_itself_ = true;
         return *left;
       }
     }
     ChildEnd end;
     std::tie(rank_, end) = blamed(std::move(job_end), reports_, parts_, exits_, command);
     Ending ending = ending_of(end, reports_[rank_], parts_[rank_], workload_, rank_);
-    if (!reports_[rank_].stderr_tail.empty()) last_words_ = reports_[rank_].stderr_tail;
+    if (const auto& exit = reports_[rank_].exit; exit && !exit->stderr_tail.empty())
+      last_words_ = exit->stderr_tail;
     for (size_t other = 0; ending.status == Status::ok && other < parts_.size(); ++other)
       ending = ending_of(end, reports_[rank_ = other], parts_[other], workload_, other);
     return ending;
@@ -297,7 +298,7 @@ class RanksOfRun {
   /// is not to blame itself.
   std::string named(const std::string& reason) const {
     if (parts_.size() == 1 || reason.empty() || reason.starts_with("rank ") || reason.starts_with("ranks ") ||
-        blames_launcher_)
+        names_itself_)
       return reason;
     const std::string host = launched_ ? launched_->hosts()[rank_] : "";
     return cat("rank ", rank_, host.empty() ? "" : cat(" (", host, ")"), ": ", reason);
@@ -311,7 +312,7 @@ class RanksOfRun {
   std::deque<ChildReport> reports_;  // the same
   std::vector<size_t> exits_;        // ranks, as they ended
   size_t rank_ = 0;                  // that was heard last, or is to blame
-  bool blames_launcher_ = false;
+  bool names_itself_ = false;        // the reason, who is to blame
   std::optional<LaunchedRanks> launched_;
   std::string last_words_;
 };
