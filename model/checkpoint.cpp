@@ -201,7 +201,7 @@ void load_llmc(const std::string& path, const Llmc& llmc, Ops& ops, const Parame
   // In the order of the file, each layer by itself, so that little is converted at a time.
   for (const Parameter& p : params.list()) {
     if (!p.stacked()) {
-      const Tensor to = p.rows > 0 ? p.tensor.first({p.rows, p.tensor.cols()}) : p.tensor;
+      const Tensor to = p.unpadded();
       take(p.name, to, p.rows > 0 ? llmc.padded_V * llmc.config.C : to.numel());
     }
     for (int64_t l = 0; p.stacked() && l < llmc.config.L; ++l) take(p.name, p.tensor[l], p.tensor[l].numel());

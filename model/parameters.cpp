@@ -5,6 +5,7 @@
 #include <numbers>
 #include <utility>
 
+#include "model/comm.h"
 #include "model/cpu/parallel.h"
 #include "model/error.h"
 #include "model/number.h"
@@ -56,7 +57,22 @@ uint64_t stream_of(const std::string& name) {
   return hash | uint64_t{1} << 63;
 }
 
+/// Layers [begin, end) of a stack, as far as it has them.
+Tensor layers_of(const Tensor& stack, int64_t begin, int64_t end) {
+  const int64_t all = stack.shape[0];
+  return stack.slices(std::min(begin, all), std::min(end, all));
+}
+
 }  // namespace
+
+ParameterGroup::ParameterGroup(Arena& arena, const std::string& group, DType dtype,
+                               const ParameterGroup& like)
+    : ParameterGroup(arena, group, dtype) {
+  for (const Parameter& p : like.list_) {
+    const std::string_view name = p.tensor.name;  // "weights/wte"
+    declare(std::string(name.substr(name.find('/') + 1)).c_str(), p.tensor.shape, p);
+  }
+}
 
 Tensor ParameterGroup::declare(const char* name, Shape shape, Parameter parameter) {
   parameter.tensor = arena_->alloc(group_ + "/" + name, dtype_, shape);
@@ -71,16 +87,65 @@ std::vector<Tensor> ParameterGroup::all() const {
 
 std::vector<Tensor> ParameterGroup::outside_gemms() const {
   std::vector<Tensor> others;
+  for (const Parameter& p : list_) {
+    if (!p.gemm)
+      others.push_back(p.tensor);
+    else if (p.stacked() && p.rows > 0)
+      others.push_back(p.tensor.slices(p.rows, p.tensor.shape[0]));
+  }
+  return others;
+}
+
+std::vector<Tensor> ParameterGroup::outside_layers() const {
+  std::vector<Tensor> others;
   for (const Parameter& p : list_)
-    if (!p.gemm) others.push_back(p.tensor);
+    if (!p.stacked()) others.push_back(p.tensor);
   return others;
 }
 
 std::vector<Tensor> ParameterGroup::layers(int64_t begin, int64_t end) const {
   std::vector<Tensor> slices;
-  for (const Parameter& p : list_)
-    if (p.stacked()) slices.push_back(p.tensor.slices(begin, end));
+  for (const Parameter& p : list_) {
+    if (!p.stacked()) continue;
+    if (const Tensor of_these = layers_of(p.tensor, begin, end); of_these.numel() > 0)
+      slices.push_back(of_these);
+  }
   return slices;
+}
+
+ParameterGroup ParameterGroup::pieces(const std::function<int64_t(int64_t)>& bucket_end) const {
+  ParameterGroup all;
+  int64_t depth = 0;
+  for (const Parameter& p : list_) {
+    if (p.stacked())
+      depth = std::max(depth, p.tensor.shape[0]);
+    else
+      all.list_.push_back(p);
+  }
+  for (int64_t begin = 0, end = 0; begin < depth; begin = end) {
+    end = bucket_end(begin);
+    for (const Parameter& p : list_) {
+      if (!p.stacked() || begin >= p.tensor.shape[0]) continue;
+      Parameter& piece = all.list_.emplace_back(p);
+      piece.name.replace(piece.name.find('*'), 1, cat(begin, "-", end - 1));
+      piece.rows = 0;
+      piece.tensor = layers_of(p.tensor, begin, end);
+    }
+  }
+  return all;
+}
+
+ParameterGroup ParameterGroup::parts(int rank, int world) const {
+  ParameterGroup parts = *this;
+  for (Parameter& p : parts.list_) {
+    const Tensor all = p.tensor;
+    check(!p.whole || all.shape[0] % world == 0, all, " has no ", world,
+          " equal parts of whole layers: pad it");
+    p.rows = 0;
+    p.tensor = part_of(all, rank, world);
+    if (p.whole) p.tensor = p.tensor.view(all.shape.with_first(all.shape[0] / world));
+  }
+  return parts;
 }
 
 std::vector<NamedTensor> ParameterGroup::each() const {
@@ -90,12 +155,12 @@ std::vector<NamedTensor> ParameterGroup::each() const {
   };
   for (auto p = list_.begin(); p != list_.end();) {
     if (!p->stacked()) {
-      add(p->name, *p, p->rows > 0 ? p->tensor.first({p->rows, p->tensor.cols()}) : p->tensor);
+      add(p->name, *p, p->unpadded());
       ++p;
       continue;
     }
     const auto end = std::find_if_not(p, list_.end(), [](const Parameter& other) { return other.stacked(); });
-    for (int64_t l = 0; l < p->tensor.shape[0]; ++l)
+    for (int64_t l = 0; l < p->unpadded().shape[0]; ++l)
       for (auto of_layer = p; of_layer != end; ++of_layer)
         add(std::string(of_layer->name).replace(of_layer->name.find('*'), 1, std::to_string(l)), *of_layer,
             of_layer->tensor[l]);
@@ -123,10 +188,9 @@ std::vector<AdamWTensor> adamw_tensors(const ParameterGroup& params, const Param
                                        const ParameterGroup& m, const ParameterGroup& v,
                                        const ParameterGroup& param_copy) {
   std::vector<AdamWTensor> tensors;
-  for (size_t i = 0; i < params.list().size(); ++i)
-    tensors.push_back({params.list()[i].tensor, grads.list()[i].tensor, m.list()[i].tensor,
-                       v.list()[i].tensor, param_copy.list().empty() ? Tensor{} : param_copy.list()[i].tensor,
-                       params.list()[i].decay});
+  for (const Parameter& p : m.list())
+    tensors.push_back({params.find(p.name), grads.find(p.name), p.tensor, v.find(p.name),
+                       param_copy.list().empty() ? Tensor{} : param_copy.find(p.name), p.decay});
   return tensors;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,10 +28,12 @@ struct Parameter {
   bool decay = false;   // weight decay applies: matrices yes, biases and LayerNorm no
   bool gemm = false;    // a GEMM multiplies by it, and writes its gradient
   bool conv1d = false;  // a linear weight, ours (out,in), stored (in,out) in Hugging Face checkpoints
-  int64_t rows = 0;     // its first rows, where the others are padding: 0, and left out of files; 0: all
+  bool whole = false;   // a rank that owns a part of it owns whole layers, as optimizers of matrices need
+  int64_t rows = 0;     // its first rows or layers, where the others are padding: 0, not in files; 0: all
   Tensor tensor = {};   // (L,...) where all layers are stacked
 
   bool stacked() const { return name.find('*') != std::string::npos; }
+  Tensor unpadded() const { return rows > 0 ? tensor.slices(0, rows) : tensor; }
 };
 
 /// One parameter as an optimizer or a checkpoint sees it: one layer's tensor, without padding.
@@ -47,14 +50,24 @@ struct NamedTensor {
 class ParameterGroup {
  public:
   ParameterGroup() = default;
+  /// Allocates tensors like another group's, under names like theirs: "group/wte".
+  ParameterGroup(Arena& arena, const std::string& group, DType dtype, const ParameterGroup& like);
 
   /// As declared, layers stacked, with padding.
   const std::vector<Parameter>& list() const { return list_; }
   std::vector<Tensor> all() const;
-  /// Those that no GEMM multiplies by: positions, LayerNorms and biases.
+  /// What no GEMM writes the gradient of: positions, LayerNorms, biases, and layers that are padding.
   std::vector<Tensor> outside_gemms() const;
-  /// Those of layers [begin, end), of each stack of layers one.
+  /// Those that are not stacked.
+  std::vector<Tensor> outside_layers() const;
+  /// Those of layers [begin, end), of each stack that has any of them one.
   std::vector<Tensor> layers(int64_t begin, int64_t end) const;
+  /// What ranks share, as views: all that is outside of the layers, then each bucket's layers of each stack.
+  /// The bucket that begins with layer l ends before layer bucket_end(l).
+  ParameterGroup pieces(const std::function<int64_t(int64_t)>& bucket_end) const;
+  /// A rank's part of each, as views: flat, as part_of() has it, but layers where they are to be `whole`.
+  /// Throws std::invalid_argument where there are no `world` equal parts.
+  ParameterGroup parts(int rank, int world) const;
   /// Every tensor of every layer, without padding. Stacks that are declared one after another come by layer,
   /// as in Hugging Face's order.
   std::vector<NamedTensor> each() const;
@@ -81,7 +94,7 @@ inline const ParameterGroup kNoParameters;
 /// backend and thread count, and of a parameter whatever others there are.
 void init_params(Ops& ops, const ParameterGroup& params, uint64_t seed);
 
-/// What AdamWStep takes: parameter i of each group together, `param_copy` where the group is not empty.
+/// What AdamWStep takes: the parameters that there are moments of, `param_copy` where the group is not empty.
 std::vector<AdamWTensor> adamw_tensors(const ParameterGroup& params, const ParameterGroup& grads,
                                        const ParameterGroup& m, const ParameterGroup& v,
                                        const ParameterGroup& param_copy = kNoParameters);

@@ -104,5 +104,80 @@ TEST(Parameters, TellAnOptimizerWhatDecaysAndGemmsWhatTheyWrite) {
   EXPECT_EQ(second[1].data, others.group->qkvw[1].data);
 }
 
+/// Three layers of matrices and gains; the matrices' stack is padded to four, whole layers a rank.
+struct Stacks : ParameterGroup {
+  explicit Stacks(Arena& arena, const std::string& group) : ParameterGroup(arena, group, DType::f32) {}
+  Tensor matrices = declare("matrices", {4, kChannels, 3},
+                            {.name = "h.*.mlp.c_fc.weight",
+                             .init = Init::normal(0.02F),
+                             .decay = true,
+                             .gemm = true,
+                             .whole = true,
+                             .rows = 3});
+  Tensor gains = declare("gains", {3, kChannels}, {.name = "h.*.ln_1.weight", .init = Init::ones()});
+  Tensor last = declare("last", {kChannels}, {.name = "ln_f.weight", .init = Init::ones()});
+};
+
+TEST(Parameters, RanksShareWhatIsOutsideOfLayersAndBuckets) {
+  const Allocated<Stacks> stacks;
+  const ParameterGroup pieces =
+      stacks.group->pieces([](int64_t l) { return std::min<int64_t>(l + 2, 4); });  // [0,2) and [2,4)
+  std::vector<std::string> names;
+  for (const Parameter& p : pieces.list()) names.push_back(p.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"ln_f.weight", "h.0-1.mlp.c_fc.weight", "h.0-1.ln_1.weight",
+                                             "h.2-3.mlp.c_fc.weight", "h.2-3.ln_1.weight"}));
+  EXPECT_EQ(pieces.list()[3].tensor.shape, (Shape{2, kChannels, 3}));
+  EXPECT_EQ(pieces.list()[4].tensor.shape, (Shape{1, kChannels})) << "that stack has no fourth layer";
+  EXPECT_EQ(pieces.list()[4].tensor.data, stacks.group->gains[2].data);
+  EXPECT_EQ(stacks.group->layers(3, 4).size(), 1U);
+
+  const ParameterGroup parts = pieces.parts(1, 2);
+  EXPECT_EQ(parts.list()[0].tensor.shape, (Shape{kChannels / 2})) << "flat";
+  EXPECT_EQ(parts.list()[1].tensor.shape, (Shape{1, kChannels, 3})) << "a whole layer";
+  EXPECT_EQ(parts.list()[1].tensor.data, stacks.group->matrices[1].data);
+  EXPECT_EQ(parts.list()[3].tensor.data, stacks.group->matrices[3].data) << "padding has an owner too";
+  struct Odd : ParameterGroup {
+    explicit Odd(Arena& arena) : ParameterGroup(arena, "params", DType::f32) {}
+    Tensor matrices = declare("matrices", {3, 2, 2}, {.name = "h.*.mlp.c_fc.weight", .whole = true});
+  };
+  Arena three_layers;
+  EXPECT_THROW(Odd(three_layers).parts(0, 2), std::invalid_argument) << "as twelve elements have two parts";
+
+  // AdamW of this rank's parts: what decays is as declared.
+  Arena plan;
+  const ParameterGroup m(plan, "adam_m", DType::f32, parts), v(plan, "adam_v", DType::f32, parts);
+  EXPECT_EQ(plan.by_name().count("adam_m/matrices"), 1U);
+  const auto adamw = adamw_tensors(parts, parts, m, v);
+  ASSERT_EQ(adamw.size(), parts.list().size());
+  for (size_t i = 0; i < adamw.size(); ++i) {
+    EXPECT_EQ(adamw[i].w.data, parts.list()[i].tensor.data);
+    EXPECT_EQ(adamw[i].m.shape, parts.list()[i].tensor.shape);
+    EXPECT_EQ(adamw[i].decay, i == 1 || i == 3) << parts.list()[i].name;
+  }
+}
+
+TEST(Parameters, LayersThatArePaddingBeginAtZeroAndAreInNoFile) {
+  const Allocated<Stacks> stacks;
+  EXPECT_EQ(stacks.group->each().size(), 7U);
+  EXPECT_EQ(stacks.values("h.3.mlp.c_fc.weight"), std::vector<float>());
+  EXPECT_NE(stacks.values("h.2.mlp.c_fc.weight"), std::vector<float>(12, 0.0F));
+  const std::vector<Tensor> outside = stacks.group->outside_gemms();
+  ASSERT_EQ(outside.size(), 3U);
+  EXPECT_EQ(outside[0].data, stacks.group->matrices[3].data) << "no GEMM writes its gradient";
+}
+
+TEST(Parameters, AnOptimizerTakesThoseThatItKeepsMomentsOf) {
+  const Allocated<Others> others;
+  struct Moments : ParameterGroup {
+    explicit Moments(Arena& arena) : ParameterGroup(arena, "adam_m", DType::f32) {}
+    Tensor gain = declare("query_gain", {kLayers, kChannels}, {.name = "h.*.attn.query_gain"});
+  };
+  Arena plan;
+  const Moments m(plan), v(plan);
+  const auto adamw = adamw_tensors(*others.group, *others.group, m, v);
+  ASSERT_EQ(adamw.size(), 1U);
+  EXPECT_EQ(adamw[0].w.data, others.group->query_gain.data);
+}
+
 }  // namespace
 }  // namespace stepladder

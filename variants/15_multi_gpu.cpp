@@ -257,8 +257,8 @@ struct Gpt2Trainer final : Trainer {
     ops(EmbeddingBackward{grads.wte, tokens, dres});
     ops(PositionBackward{grads.wpe, dres});
     if (reduce) {
-      const Tensor rest[] = {grads.wte, grads.wpe, grads.lnfw, grads.lnfb, loss};
-      ops.collective(Collective::all_reduce, rest);
+      ops.collective(Collective::all_reduce, grads.outside_layers());
+      ops.collective(Collective::all_reduce, {&loss, 1});
     }
 
     // Weight gradients of the first layer that could wait run beside the reduction of wte's, the largest.

@@ -1,7 +1,6 @@
 // A complete trainer of GPT-2, top to bottom: what it allocates, one step, forward, backward, update.
 // The loop over steps, with evaluation and checkpoints, is bench/rung/training.cpp.
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "model/data.h"
@@ -30,37 +29,17 @@ struct Gpt2Trainer final : Trainer {
   bool begins_bucket(int64_t l) const { return l == 0 || (l - 1) % bucket_layers == 0; }
   int64_t bucket_end(int64_t l) const { return l == 0 ? 1 : std::min(l + bucket_layers, L); }
 
-  // The tensors of which each rank has a part: first those outside of the layers, then what each bucket has
-  // of those that the layers stack.
-  static std::vector<Tensor> outside(const Params& of) { return {of.wte, of.wpe, of.lnfw, of.lnfb}; }
-  std::vector<Tensor> pieces(const Params& of) const {
-    std::vector<Tensor> all = outside(of);
-    for (int64_t l = 0; l < L; l = bucket_end(l))
-      std::ranges::copy(of.layers(l, bucket_end(l)), std::back_inserter(all));
-    return all;
+  // What each rank has a part of: all outside of the layers, then each bucket's layers of each stack.
+  ParameterGroup pieces(const Params& of) const {
+    return of.pieces([this](int64_t l) { return bucket_end(l); });
   }
-  Tensor part(const Tensor& x) const { return part_of(x, ops.rank(), ops.world()); }
-  std::vector<Tensor> parts(const Params& of) const {
-    std::vector<Tensor> all = pieces(of);
-    for (Tensor& piece : all) piece = part(piece);
-    return all;
-  }
-  std::vector<AdamWTensor> adamw_parts() {
-    const std::vector<Tensor> copies = parts(weights), whole_grads = pieces(grads);
-    std::vector<AdamWTensor> all;
-    for (size_t i = 0; i < copies.size(); ++i) {
-      const auto mine = [&](const char* name) { return arena.alloc(name, f32, copies[i].shape); };
-      const bool decay = i < 2 || whole_grads[i].shape.rank() == 3;  // matrices; the embeddings come first
-      all.push_back(
-          {mine("params/part"), grad_parts[i], mine("adam_m/part"), mine("adam_v/part"), copies[i], decay});
-    }
-    return all;
-  }
+  ParameterGroup parts(const Params& of) const { return pieces(of).parts(ops.rank(), ops.world()); }
   // Tensors that are whole only to load and save, and where this rank's parts of them are.
-  std::vector<std::pair<std::vector<Tensor>, Tensor AdamWTensor::*>> spread() const {
-    return {{pieces(whole.params), &AdamWTensor::w},
-            {pieces(whole.m), &AdamWTensor::m},
-            {pieces(whole.v), &AdamWTensor::v}};
+  std::vector<std::pair<const Params*, const ParameterGroup*>> spread() const {
+    return {{&whole.params, &params}, {&whole.m, &adam_m}, {&whole.v, &adam_v}};
+  }
+  void copy(const std::vector<Tensor>& to, const std::vector<Tensor>& from) {
+    for (size_t i = 0; i < to.size(); ++i) ops(Copy{to[i], from[i]});
   }
 
   // Parameters that the passes read, gradients; the output head is wte too.
@@ -68,9 +47,11 @@ struct Gpt2Trainer final : Trainer {
   // Gradients of several micro-batches add up in f32: in bf16 a sum stands still at 256 times a term.
   Params grads{arena, "grads", config, hyper.accumulate > 1 ? f32 : act, Vp};
 
-  // This rank's part of the gradients, of the parameters in f32 and of AdamW's moments.
-  std::vector<Tensor> grad_parts = parts(grads);
-  std::vector<AdamWTensor> adamw = adamw_parts();
+  // This rank's parts of the gradients, and of the parameters in f32 and AdamW's moments.
+  ParameterGroup grad_parts = parts(grads);
+  ParameterGroup params{arena, "params", f32, grad_parts};
+  ParameterGroup adam_m{arena, "adam_m", f32, grad_parts};
+  ParameterGroup adam_v{arena, "adam_v", f32, grad_parts};
 
   // The batch, its loss, and the global norm of its gradients.
   Tensor tokens = arena.alloc("batch/tokens", i32, {B, T});
@@ -117,6 +98,7 @@ struct Gpt2Trainer final : Trainer {
 
   // What clipping and AdamW work on, all tensors at once.
   Tensor clip = arena.alloc("scratch/clip", f32, {1});
+  std::vector<AdamWTensor> adamw = adamw_tensors(params, grad_parts, adam_m, adam_v, parts(weights));
   Tensor norms = arena.alloc("scratch/norms", f32, {ops.world()});  // of all ranks
   Tensor schedule = arena.alloc("scratch/schedule", f32, {2});  // learning rate, number of the step from 1
 
@@ -133,18 +115,16 @@ struct Gpt2Trainer final : Trainer {
     ops.wait_for_collectives();
 
     ops.set_matmul_precision(precision);
-    const auto copies = weights.all(), from = whole.params.all();
-    for (size_t i = 0; i < copies.size(); ++i) ops(Copy{copies[i], from[i]});
-    for (const auto& [all, mine] : spread())
-      for (size_t i = 0; i < adamw.size(); ++i) ops(Copy{adamw[i].*mine, part(all[i])});
+    copy(weights.all(), whole.params.all());
+    for (const auto& [all, mine] : spread()) copy(mine->all(), parts(*all).all());
   }
 
   void gather_state() override {
     for (const auto& [all, mine] : spread()) {
-      for (size_t i = 0; i < adamw.size(); ++i) ops(Copy{part(all[i]), adamw[i].*mine});
-      ops.collective(Collective::all_gather, all);
+      copy(parts(*all).all(), mine->all());
+      ops.collective(Collective::all_gather, pieces(*all).all());
     }
-    ops.collective(Collective::all_gather, pieces(weights));
+    ops.collective(Collective::all_gather, pieces(weights).all());
     ops.wait_for_collectives();
   }
 
@@ -324,7 +304,7 @@ struct Gpt2Trainer final : Trainer {
     ops(EmbeddingBackward{grads.wte, tokens, dres});
     ops(PositionBackward{grads.wpe, dres});
     if (reduce) {
-      ops.collective(Collective::reduce_scatter, outside(grads));
+      ops.collective(Collective::reduce_scatter, grads.outside_layers());
       ops.collective(Collective::all_reduce, {&loss, 1});
     }
 
@@ -346,8 +326,8 @@ struct Gpt2Trainer final : Trainer {
     // Clip the global norm: g *= min(1, grad_clip / norm), as AdamW reads g.
     ops.phase("clip");
     // The norm of all ranks' norms is that of all gradients.
-    ops(ClipGradNorm{clip, norm, grad_parts, hyper.grad_clip});
-    ops(Copy{part(norms), norm});
+    ops(ClipGradNorm{clip, norm, grad_parts.all(), hyper.grad_clip});
+    ops(Copy{part_of(norms, ops.rank(), ops.world()), norm});
     ops.collective(Collective::all_gather, {&norms, 1});
     ops.wait_for_collectives();
     ops(ClipGradNorm{clip, norm, {&norms, 1}, hyper.grad_clip, loss_scaler});
@@ -357,9 +337,9 @@ struct Gpt2Trainer final : Trainer {
     ops.phase("optimizer");
     ops(WriteValues{schedule, {lr, static_cast<float>(step + 1)}});
     const std::span<const AdamWTensor> mine = adamw;
-    const size_t outer = outside(weights).size();
+    const size_t outer = weights.outside_layers().size();
     ops(AdamWStep{mine.first(outer), schedule, clip, hyper.adamw(), loss_scaler});
-    ops.collective(Collective::all_gather, outside(weights));
+    ops.collective(Collective::all_gather, weights.outside_layers());
     ops(AdamWStep{mine.subspan(outer), schedule, clip, hyper.adamw(), loss_scaler});
     ops.wait_for_collectives();
   }
