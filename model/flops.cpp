@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "model/error.h"
+#include "model/gpt2.h"
 
 namespace stepladder {
 namespace {
@@ -46,21 +47,19 @@ constexpr Peak kPeaks[] = {
     {"Tesla T4", 8.1, 0, 65, 0},
 };
 
-double attention_flops(const Config& config, double factor) {
-  return factor * static_cast<double>(config.L * config.C * config.T);
+FlopsPerToken flops_of_gpt2(const Config& config) {
+  Arena plan;
+  return flops_per_token(Params(plan, "params", config), config);
 }
 
 }  // namespace
 
 double flops_per_token_nanogpt(const Config& config) {
-  return 6.0 * static_cast<double>(config.num_params() - config.max_T * config.C) +
-         attention_flops(config, 12.0);
+  return flops_of_gpt2(config).nanogpt;
 }
 
 double flops_per_token_llmc(const Config& config) {
-  Config padded = config;
-  padded.V = (config.V + 127) / 128 * 128;
-  return 6.0 * static_cast<double>(padded.num_params()) + attention_flops(config, 6.0);
+  return flops_of_gpt2(config).llmc;
 }
 
 std::optional<double> peak_flops(const std::string& device_name, MathMode mode) {

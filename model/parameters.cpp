@@ -169,10 +169,30 @@ std::vector<NamedTensor> ParameterGroup::each() const {
   return all;
 }
 
+int64_t ParameterGroup::num_params() const {
+  int64_t count = 0;
+  for (const Parameter& p : list_) count += p.unpadded().numel();
+  return count;
+}
+
 const Tensor& ParameterGroup::find(std::string_view name) const {
   const auto found = std::ranges::find(list_, name, &Parameter::name);
   check(found != list_.end(), "no parameter ", name);
   return found->tensor;
+}
+
+FlopsPerToken flops_per_token(const ParameterGroup& params, const Config& config) {
+  int64_t multiplied = 0, padded = 0;
+  for (const Parameter& p : params.list()) {
+    const Tensor tensor = p.unpadded();
+    const bool looked_up = !p.stacked() && tensor.shape.rank() == 2 && !p.gemm;
+    const bool vocabulary = !p.stacked() && p.rows > 0;
+    multiplied += looked_up ? 0 : tensor.numel();
+    padded += vocabulary ? (p.rows + 127) / 128 * 128 * tensor.cols() : tensor.numel();
+  }
+  const auto attention = static_cast<double>(config.L * config.C * config.T);
+  return {.nanogpt = 6.0 * static_cast<double>(multiplied) + 12.0 * attention,
+          .llmc = 6.0 * static_cast<double>(padded) + 6.0 * attention};
 }
 
 void init_params(Ops& ops, const ParameterGroup& params, uint64_t seed) {

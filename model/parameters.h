@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/arena.h"
+#include "model/config.h"
 #include "model/ops.h"
 #include "model/tensor.h"
 
@@ -71,6 +72,8 @@ class ParameterGroup {
   /// Every tensor of every layer, without padding. Stacks that are declared one after another come by layer,
   /// as in Hugging Face's order.
   std::vector<NamedTensor> each() const;
+  /// How many numbers that is, without padding.
+  int64_t num_params() const;
   /// By the name that it is declared with. Throws std::invalid_argument where there is none.
   const Tensor& find(std::string_view name) const;
   /// The type of its tensors, one for all.
@@ -89,6 +92,16 @@ class ParameterGroup {
   std::vector<Parameter> list_;
 };
 inline const ParameterGroup kNoParameters;
+
+/// FLOPs of the model for each token of a step, by both formulas in use.
+struct FlopsPerToken {
+  /// nanoGPT's (PaLM appendix B): 6 N + 12 L C T, N without tables that no GEMM multiplies by, such as wpe.
+  double nanogpt = 0.0;
+  /// llm.c's: 6 N + 6 L C T, N with them and the vocabulary padded to a multiple of 128, whatever the run
+  /// pads.
+  double llmc = 0.0;
+};
+FlopsPerToken flops_per_token(const ParameterGroup& params, const Config& config);
 
 /// Fills `params` as they are declared. A function of (names, shapes, seed) alone: the same bits on every
 /// backend and thread count, and of a parameter whatever others there are.

@@ -6,12 +6,15 @@
 #include <stdexcept>
 
 #include "bench/base/peak.h"
+#include "model/gpt2.h"
 
 namespace stepladder {
 namespace {
 
 TEST(Flops, AreNanoGptsAndLlmcsForGpt2) {
   Config config;  // gpt2
+  Arena plan;
+  EXPECT_EQ(Params(plan, "params", config).num_params(), config.num_params());
   EXPECT_EQ(config.num_params() - config.max_T * config.C, 123'653'376);
   EXPECT_NEAR(flops_per_token_nanogpt(config), 855.2e6, 0.05e6);
   EXPECT_EQ(flops_per_token_llmc(config), 6.0 * 124'475'904 + 6.0 * 12 * 768 * 1024)
@@ -27,6 +30,32 @@ TEST(Flops, CountAttentionAtTheSequenceLengthOfTheBatch) {
   const double attention = 12.0 * 12 * 768 * 512;
   EXPECT_EQ(flops_per_token_nanogpt(config), 6.0 * 123'653'376 + attention);
   EXPECT_EQ(flops_per_token_llmc(config), 6.0 * 124'475'904 + attention / 2);
+}
+
+/// GPT-2 without positions, with a head of its own.
+struct Untied : ParameterGroup {
+  Untied(Arena& arena, const Config& c) : ParameterGroup(arena, "params", DType::f32) {
+    declare("wte", {c.V + 1, c.C}, {.name = "wte.weight", .decay = true, .rows = c.V});
+    declare("fcw", {c.L + 1, 4 * c.C, c.C},
+            {.name = "h.*.mlp.c_fc.weight", .decay = true, .gemm = true, .rows = c.L});
+    declare("lnfw", {c.C}, {.name = "ln_f.weight"});
+    declare("head", {c.V + 1, c.C}, {.name = "lm_head.weight", .decay = true, .gemm = true, .rows = c.V});
+  }
+};
+
+TEST(Flops, FollowFromWhatATrainerDeclares) {
+  Config config = Config::named("gpt2-tiny");
+  config.V = 500;
+  Arena plan;
+  const Untied params(plan, config);
+  const int64_t layers = config.L * 4 * config.C * config.C, head = config.V * config.C;
+  const auto attention = static_cast<double>(config.L * config.C * config.T);
+  EXPECT_EQ(params.num_params(), layers + 2 * head + config.C) << "without padding";
+  EXPECT_EQ(flops_per_token(params, config).nanogpt,
+            6.0 * static_cast<double>(layers + head + config.C) + 12.0 * attention)
+      << "no GEMM multiplies by wte";
+  EXPECT_EQ(flops_per_token(params, config).llmc,
+            6.0 * static_cast<double>(layers + 2 * 512 * config.C + config.C) + 6.0 * attention);
 }
 
 TEST(Peak, IsTheDenseFigure) {

@@ -213,6 +213,8 @@ void ChildReport::start(const Event& event) {
   host = value_if<std::string>(event, "host").value_or("");
   if (const auto its = value_if<Event>(event, "device"))  // llm.c does not tell its device's uuid
     device = value_if<std::string>(*its, "uuid").value_or("");
+  if (const auto told = value_if<Event>(event, "flops_per_token"); told && workload_.program.native)
+    flops = {value_at<double>(*told, "nanogpt"), value_at<double>(*told, "llmc")};
   const Event memory_by_name = value_if<Event>(event, "memory_by_name").value_or(Event::object());
   for (const auto& [name, bytes] : memory_by_name.items())
     if (bytes.is_number_integer()) memory.by_name[name] = bytes_at(memory_by_name, name);

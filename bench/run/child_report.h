@@ -12,6 +12,7 @@
 #include "bench/results/results.h"
 #include "bench/run/child.h"
 #include "bench/run/workload.h"
+#include "model/parameters.h"
 
 namespace stepladder {
 
@@ -61,6 +62,7 @@ class ChildReport {
   double startup_ms = 0.0;
   Memory memory;
   std::optional<double> val_loss;
+  std::optional<FlopsPerToken> flops;  // a rung of ours tells them
   std::optional<Compile> compile;
   std::optional<int64_t> skipped_steps;
   std::optional<Failure> error;

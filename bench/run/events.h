@@ -2,7 +2,7 @@
 // --events. This is what ours tell; docs/own-trainer.md says what of it another may leave out.
 //
 //   {"event":"start","protocol":1,"variant":..,"source_hash":..,"backend":"cpu"|"cuda","rank":0,"host":..,"config":{..},
-//    "device":{..},"startup_ms":..,"memory_by_name":{name: bytes}}
+//    "device":{..},"flops_per_token":{"nanogpt":..,"llmc":..},"startup_ms":..,"memory_by_name":{name: bytes}}
 //   {"event":"step","step":0,"step_ms":..,"device_ms":..,"cycles":..,"loss":..,"grad_norm":..,"lr":..,
 //    "sm_mhz":..,"memory_mhz":..,"power_w":..,"temperature_c":..,"throttle":["sw_power_cap",..]}
 //   {"event":"eval","step":..,"val_loss":..}
@@ -22,7 +22,7 @@
 // config: model, B, T, max_T, V, L, NH, C, world_size, dtype, math, on the CPU threads, of independent
 // ranks independent_ranks, then the rung's options of the groups Data, Training and Ops (seed, accumulate,
 // attention, ...). device: backend, name, uuid, compute_capability, total_memory, driver, runtime, blas,
-// attention. memory_by_name has every allocation ("params/wte"), by_name their sums by group ("params").
+// attention. flops_per_token, of the model by both formulas, is a rung's of ours alone. memory_by_name has every allocation ("params/wte"), by_name their sums by group ("params").
 // cycles: SM clock cycles of the step, null where they aren't counted. skipped_steps: those that loss scaling
 // left out, only where there is loss scaling. compile: what searching GEMM algorithms and capturing graphs
 // took before the first step, only where there was any.

@@ -16,6 +16,7 @@
 #include "model/atomic_file.h"
 #include "model/cpu/parallel.h"
 #include "model/flops.h"
+#include "model/parameters.h"
 
 namespace stepladder {
 namespace {
@@ -48,6 +49,10 @@ int64_t global_tokens(const RunSession& session) {
 std::optional<double> global_peak(const RunSession& session) {
   const auto peak = gemm_peak(session.device, *session.rung.math);
   return peak ? std::optional(*peak * session.team().size) : std::nullopt;
+}
+
+FlopsPerToken flops_of(const RunSession& session) {
+  return flops_per_token(session.trainer->tensors().params, session.config);
 }
 
 }  // namespace
@@ -91,7 +96,7 @@ void Reporter::describe(const Dataset& data) const {
     rows.emplace_back(name, files > 1 ? cat(grouped(size), " in ", files, " files") : grouped(size));
   }
   section({RungSettings::kModel});
-  rows.emplace_back("parameters", grouped(session_.config.num_params()));
+  rows.emplace_back("parameters", grouped(session_.trainer->tensors().params.num_params()));
   section({RungSettings::kTraining, RungSettings::kOps});
   rows.emplace_back();
   for (const auto& [group, bytes] : by_group(*session_.arena)) rows.emplace_back(group, bytes_text(bytes));
@@ -103,17 +108,19 @@ void Reporter::start() {
   const double now = ms_since_boot();
   auto config = session_.config_json();
   if (session_.device.backend == "cpu") config["threads"] = max_threads();
-  events_.write({{"event", "start"},
-                 {"protocol", kProtocol},
-                 {"variant", session_.build.name},
-                 {"source_hash", session_.build.source_hash},
-                 {"backend", session_.device.backend},
-                 {"rank", session_.world.rank},
-                 {"host", host_name()},
-                 {"config", config},
-                 {"device", device_json(session_.device)},
-                 {"startup_ms", now - process_start_ms(0).value_or(now)},
-                 {"memory_by_name", session_.arena->by_name()}});
+  events_.write(
+      {{"event", "start"},
+       {"protocol", kProtocol},
+       {"variant", session_.build.name},
+       {"source_hash", session_.build.source_hash},
+       {"backend", session_.device.backend},
+       {"rank", session_.world.rank},
+       {"host", host_name()},
+       {"config", config},
+       {"device", device_json(session_.device)},
+       {"flops_per_token", {{"nanogpt", flops_of(session_).nanogpt}, {"llmc", flops_of(session_).llmc}}},
+       {"startup_ms", now - process_start_ms(0).value_or(now)},
+       {"memory_by_name", session_.arena->by_name()}});
 }
 
 void Reporter::step(int64_t done, float lr, double step_ms) {
@@ -137,8 +144,7 @@ void Reporter::step(int64_t done, float lr, double step_ms) {
   const std::string steps = std::to_string(session_.settings.steps);
   std::cout << "step " << std::setw(static_cast<int>(steps.size())) << done << "/" << steps << " | loss "
             << fixed(loss_, 4) << " | norm " << fixed(norm, 4) << " | lr " << scientific(lr) << " | "
-            << fixed(step_ms, 3) << " ms | MFU "
-            << mfu_text(flops_per_token_nanogpt(session_.config), step_ms) << " | "
+            << fixed(step_ms, 3) << " ms | MFU " << mfu_text(flops_of(session_).nanogpt, step_ms) << " | "
             << rounded(tokens_per_second(step_ms)) << " tok/s" << std::endl;
 }
 
@@ -179,8 +185,8 @@ void Reporter::end() {
 
   const double ms = median(all.subspan(all.size() > 1 ? 1 : 0));  // the first step warms up
   std::cout << "median " << fixed(ms, 2) << " ms | " << rounded(tokens_per_second(ms)) << " tok/s | MFU "
-            << mfu_text(flops_per_token_nanogpt(session_.config), ms) << " (nanoGPT's formula), "
-            << mfu_text(flops_per_token_llmc(session_.config), ms) << " (llm.c's) | loss " << fixed(loss_, 4)
+            << mfu_text(flops_of(session_).nanogpt, ms) << " (nanoGPT's formula), "
+            << mfu_text(flops_of(session_).llmc, ms) << " (llm.c's) | loss " << fixed(loss_, 4)
             << (val_loss_ ? cat(" | validation loss ", fixed(*val_loss_, 4)) : "")
             << (skipped > 0 ? cat(" | steps skipped ", skipped) : "") << std::endl;
 }
