@@ -25,9 +25,10 @@ namespace {
 using nlohmann::json;
 
 constexpr int32_t kLlmcMagic = 20240326, kLlmcF32 = 3, kLlmcBf16 = 5;
-constexpr std::string_view kPrefix = "transformer.";
-constexpr std::string_view kOwnPrefix = "stepladder.";  // of what is ours alone
+constexpr std::string_view kPrefix = "transformer.", kHead = "lm_head.";  // in Hugging Face's names
+constexpr std::string_view kOwnPrefix = "stepladder.";                    // of what is ours alone
 constexpr const char* kConfigKey = "stepladder.config";
+constexpr int64_t kMostExtent = 1 << 20;  // with at most as many parameters as int64_t counts
 
 // ---- elements --------------------------------------------------------------------------------------------
 
@@ -64,16 +65,18 @@ void transpose(std::vector<float>& out, const std::vector<float>& in, int64_t ro
 
 // ---- config ----------------------------------------------------------------------------------------------
 
-json hugging_face_config(const Config& config) {
-  return {{"architectures", {"GPT2LMHeadModel"}},
-          {"model_type", "gpt2"},
-          {"activation_function", "gelu_new"},
-          {"layer_norm_epsilon", 1e-5},
-          {"vocab_size", config.V},
-          {"n_positions", config.max_T},
-          {"n_embd", config.C},
-          {"n_layer", config.L},
-          {"n_head", config.NH}};
+// As transformers has it for GPT-2. Of another architecture it has the name and the sizes.
+json hugging_face_config(const Config& config, const std::string& architecture) {
+  json sizes = {{"architectures", {architecture == kGpt2 ? "GPT2LMHeadModel" : architecture}},
+                {"model_type", architecture},
+                {"vocab_size", config.V},
+                {"n_positions", config.max_T},
+                {"n_embd", config.C},
+                {"n_layer", config.L},
+                {"n_head", config.NH}};
+  if (architecture == kGpt2)
+    sizes.update({{"activation_function", "gelu_new"}, {"layer_norm_epsilon", 1e-5}});
+  return sizes;
 }
 
 // `value` with other names for GPT-2's GELU as GPT-2's own.
@@ -174,8 +177,7 @@ Llmc read_llmc(const std::string& path, std::span<const std::byte> file) {
   std::tie(c.max_T, c.V, c.L, c.NH, c.C, llmc.padded_V) =
       std::tuple(header[2], header[3], header[4], header[5], header[6], header[7]);
   const auto [least, most] = std::minmax({c.max_T, c.V, c.L, c.NH, c.C, llmc.padded_V});
-  constexpr int64_t kMost = 1 << 20;  // with at most as many parameters as int64_t counts
-  if (least <= 0 || most > kMost || c.L > 1024 || llmc.padded_V < c.V || c.C % c.NH != 0)
+  if (least <= 0 || most > kMostExtent || c.L > 1024 || llmc.padded_V < c.V || c.C % c.NH != 0)
     throw InputError(
         cat(path, ": damaged llm.c header (", describe(c), " Vp=", llmc.padded_V, "); get the file again"));
   c = named_by_shape(c);
@@ -306,6 +308,28 @@ class WeightsFile {
   bool conv1d_ = true;
 };
 
+// The config that the weights of a trainer of ours whose architecture is not GPT-2's note; null elsewhere.
+json own_config(const WeightsFile& file) {
+  const auto noted = file.metadata().find(kConfigKey);
+  if (noted == file.metadata().end()) return {};
+  json config = json::parse(noted->second, nullptr, /*allow_exceptions=*/false);
+  const bool own = config.is_object() && config.value("model_type", json(kGpt2)).is_string() &&
+                   config.value("model_type", kGpt2) != kGpt2;
+  return own ? config : json();
+}
+
+std::string architecture_of(const WeightsFile& file) {
+  const json own = own_config(file);
+  return own.is_null() ? kGpt2 : own["model_type"].get<std::string>();
+}
+
+// Throws unless a file's weights are of the architecture that a trainer has.
+void check_same_architecture(const std::string& path, const std::string& file, const std::string& trainer) {
+  if (file == trainer) return;
+  throw InputError(cat(path, ": its architecture is ", json(file).dump(), ", the trainer's ",
+                       json(trainer).dump(), "; name a file that such a trainer wrote, or none"));
+}
+
 // Whether a tensor is none of GPT-2's: a mask, the optimizer's state, another head.
 bool is_beside_gpt2(const std::string& name) {
   if (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")) return true;
@@ -322,8 +346,8 @@ std::optional<int64_t> heads_beside(const WeightsFile& file, const Config& tenso
   return heads_of(beside.string(), MappedFile(beside.string()).text(), tensors);
 }
 
-// The model of a file, whose heads are `otherwise` where nothing tells them.
-Config config_of(const WeightsFile& file, std::optional<int64_t> otherwise) {
+// What the tensors of GPT-2 tell of it. Its heads are `otherwise` where nothing tells them.
+Config config_of_gpt2(const WeightsFile& file, std::optional<int64_t> otherwise) {
   const auto matrix = [&](const char* name) {
     const Entry* entry = file.find(name);
     if (!entry || entry->shape.size() != 2)
@@ -345,11 +369,31 @@ Config config_of(const WeightsFile& file, std::optional<int64_t> otherwise) {
     throw InputError(cat(file.path(), ": cannot tell the heads of ", config.C,
                          " channels; put the model's config.json beside it"));
   config.NH = heads.value_or(config.C / 64);
+  return config;
+}
+
+// The sizes that the config of an architecture other than GPT-2's notes.
+Config noted_sizes(const WeightsFile& file, const json& noted) {
+  Config config;
+  for (const auto& [key, size] :
+       {std::pair("vocab_size", &config.V), std::pair("n_positions", &config.max_T),
+        std::pair("n_embd", &config.C), std::pair("n_layer", &config.L), std::pair("n_head", &config.NH)}) {
+    if (!noted.contains(key) || !noted[key].is_number_integer() || noted[key] < 1 || noted[key] > kMostExtent)
+      throw InputError(cat(file.path(), " metadata: ", key, " is no size; use an older checkpoint"));
+    *size = noted[key].get<int64_t>();
+  }
+  return config;
+}
+
+// The model of a file, whose heads are `otherwise` where nothing tells them.
+Config config_of(const WeightsFile& file, std::optional<int64_t> otherwise) {
+  const json noted = own_config(file);
+  Config config = noted.is_null() ? config_of_gpt2(file, otherwise) : noted_sizes(file, noted);
   config = named_by_shape(config);
   try {
     config.validate();
   } catch (const InputError& error) {
-    throw InputError(cat(file.path(), ": ", error.what(), "; use a GPT-2 checkpoint"));
+    throw InputError(cat(file.path(), ": ", error.what(), "; use another checkpoint"));
   }
   return config;
 }
@@ -357,6 +401,9 @@ Config config_of(const WeightsFile& file, std::optional<int64_t> otherwise) {
 void load_safetensors(const WeightsFile& file, Ops& ops, const ParameterGroup& params) {
   std::vector<float> values, transposed;
   const std::vector<NamedTensor> all = params.each();
+  const auto declared = [&](const std::string& name) {
+    return std::ranges::find(all, name, &NamedTensor::name) != all.end();
+  };
   for (const NamedTensor& t : all) {
     const bool conv1d = t.conv1d && file.conv1d();
     const std::vector<int64_t> shape = stored_shape(t, conv1d);
@@ -368,12 +415,13 @@ void load_safetensors(const WeightsFile& file, Ops& ops, const ParameterGroup& p
   }
 
   for (const auto& [name, entry] : file.tensors()) {
+    if (declared(name)) continue;
     if (name == "lm_head.weight") {
       const Entry& wte = *file.find("wte.weight");
       if (entry->shape != wte.shape || entry->dtype != wte.dtype ||
           !std::ranges::equal(entry->bytes, wte.bytes))
         throw InputError(cat(file.path(), ": lm_head.weight is not wte.weight; GPT-2 ties them"));
-    } else if (!is_beside_gpt2(name) && std::ranges::find(all, name, &NamedTensor::name) == all.end()) {
+    } else if (!is_beside_gpt2(name)) {
       throw InputError(cat(file.path(), ": unknown tensor ", json(name).dump(), "; use a GPT-2 checkpoint"));
     }
   }
@@ -381,9 +429,10 @@ void load_safetensors(const WeightsFile& file, Ops& ops, const ParameterGroup& p
 
 // `outputs` have the names that they get in the file.
 void write_tensors(const std::string& path, Ops& ops, const std::vector<NamedTensor>& outputs,
-                   std::map<std::string, std::string> metadata, const Config& config) {
+                   std::map<std::string, std::string> metadata, const Config& config,
+                   const std::string& architecture) {
   metadata["format"] = "pt";
-  metadata[kConfigKey] = hugging_face_config(config).dump();
+  metadata[kConfigKey] = hugging_face_config(config, architecture).dump();
   std::vector<SafetensorsWriter::Item> items;
   for (const NamedTensor& t : outputs) items.push_back({t.name, stored_shape(t, t.conv1d)});
   SafetensorsWriter file(path, items, metadata);
@@ -397,9 +446,18 @@ void write_tensors(const std::string& path, Ops& ops, const std::vector<NamedTen
   file.commit();
 }
 
-std::vector<NamedTensor> weights_of(const ParameterGroup& params) {
-  std::vector<NamedTensor> outputs = params.each();
-  for (NamedTensor& t : outputs) t.name.insert(0, kPrefix);
+// The weights under the names that they get in a file. Throws std::logic_error for what isn't GPT-2's and
+// would go out as that.
+std::vector<NamedTensor> weights_of(const TrainerTensors& own, const Config& config) {
+  std::vector<NamedTensor> outputs = own.params.each();
+  if (own.architecture == std::string_view(kGpt2)) {
+    Arena plan;
+    const auto gpt2 = Params(plan, "params", config).each();
+    if (!std::ranges::equal(outputs, gpt2, {}, &NamedTensor::name, &NamedTensor::name))
+      throw std::logic_error("parameters that are not GPT-2's, without an architecture of their own");
+  }
+  for (NamedTensor& t : outputs)
+    if (!t.name.starts_with(kHead)) t.name.insert(0, kPrefix);
   return outputs;
 }
 
@@ -444,20 +502,22 @@ WeightsFile open_weights(const std::string& path, const MappedFile& file) {
 
 }  // namespace
 
-void load_weights(const std::string& path, Ops& ops, const ParameterGroup& params, const Config& config) {
+void load_weights(const std::string& path, Ops& ops, const TrainerTensors& own, const Config& config) {
   const MappedFile file(path);
   if (is_llmc(file.bytes())) {
+    check_same_architecture(path, kGpt2, own.architecture);
     const Llmc llmc = read_llmc(path, file.bytes());
     check_same_model(path, llmc.config, config);
-    load_llmc(path, llmc, ops, params);
+    load_llmc(path, llmc, ops, own.params);
     return;
   }
   const WeightsFile tensors = open_weights(path, file);
+  check_same_architecture(path, architecture_of(tensors), own.architecture);
   check_same_model(path, config_of(tensors, config.NH), config);
-  load_safetensors(tensors, ops, params);
+  load_safetensors(tensors, ops, own.params);
 }
 
-void check_config_beside(const std::string& path, const Config& config) {
+void check_config_beside(const std::string& path, const Config& config, const std::string& architecture) {
   const std::string beside = config_beside(path).string();
   if (!std::filesystem::exists(beside)) return;
   const json there = json::parse(MappedFile(beside).text(), nullptr, /*allow_exceptions=*/false);
@@ -466,21 +526,22 @@ void check_config_beside(const std::string& path, const Config& config) {
         cat(beside, ": ", what..., ", and would be read with the weights; save them to another folder"));
   };
   if (!there.is_object()) refuse("is no model's config");
-  json theirs = hugging_face_config(Config::named("gpt2"));  // what GPT2Config has where nothing is said
+  json theirs =
+      hugging_face_config(Config::named("gpt2"), kGpt2);  // what GPT2Config has where nothing is said
   theirs.update(there);
-  const json ours = hugging_face_config(config);
+  const json ours = hugging_face_config(config, architecture);
   for (const auto& [key, value] : ours.items())
     if (key != "architectures" && canonical(theirs[key]) != value)
       refuse(key, " is ", theirs[key].dump(-1, ' ', true, json::error_handler_t::replace), ", the weights' ",
              value.dump());
 }
 
-void save_weights(const std::string& path, Ops& ops, const ParameterGroup& params, const Config& config) {
-  check_config_beside(path, config);
-  write_tensors(path, ops, weights_of(params), {}, config);
+void save_weights(const std::string& path, Ops& ops, const TrainerTensors& own, const Config& config) {
+  check_config_beside(path, config, own.architecture);
+  write_tensors(path, ops, weights_of(own, config), {}, config, own.architecture);
   const auto beside = config_beside(path);
   if (std::filesystem::exists(beside)) return;
-  write_atomically(beside.string(), hugging_face_config(config).dump(2) + "\n");
+  write_atomically(beside.string(), hugging_face_config(config, own.architecture).dump(2) + "\n");
 }
 
 Config config_of_checkpoint(const std::string& path) {
@@ -490,13 +551,14 @@ Config config_of_checkpoint(const std::string& path) {
 }
 
 void save_checkpoint(const std::string& path, Ops& ops, const Trainer& trainer, const TrainState& state) {
-  std::vector<NamedTensor> outputs = weights_of(trainer.tensors().params);
+  const TrainerTensors own = trainer.tensors();
+  std::vector<NamedTensor> outputs = weights_of(own, trainer.config);
   std::ranges::move(optimizer_state_of(trainer), std::back_inserter(outputs));
   write_tensors(path, ops, outputs,
                 {{"stepladder.step", std::to_string(state.step)},
                  {"stepladder.batch", std::to_string(state.batch)},
                  {"stepladder.seed", std::to_string(state.seed)}},
-                trainer.config);
+                trainer.config, own.architecture);
 }
 
 TrainState load_checkpoint(const std::string& path, Ops& ops, Trainer& trainer, const Config& config) {
@@ -508,7 +570,7 @@ TrainState load_checkpoint(const std::string& path, Ops& ops, Trainer& trainer, 
   const TrainState state{state_field<int64_t>(file, "stepladder.step"),
                          state_field<int64_t>(file, "stepladder.batch"),
                          state_field<uint64_t>(file, "stepladder.seed")};
-  load_weights(path, ops, trainer.tensors().params, config);
+  load_weights(path, ops, trainer.tensors(), config);
   std::vector<float> values;
   for (const NamedTensor& t : optimizer_state_of(trainer)) {
     const bool optional = t.name == kLossScaler || t.name == kFp8History;

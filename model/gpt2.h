@@ -56,6 +56,9 @@ inline std::vector<OptimizerState> moments(const ParameterGroup& m, const Parame
   return {{"m", m}, {"v", v}};
 }
 
+/// GPT-2's name among architectures.
+inline constexpr const char* kGpt2 = "gpt2";
+
 /// A trainer's own tensors, as checkpoints, evaluation and tests reach them. Groups are the trainer's: they
 /// live as long as it does.
 struct TrainerTensors {
@@ -71,6 +74,9 @@ struct TrainerTensors {
   /// Resumable state too: with fp16 (4) as ClipGradNorm has it, with FP8 as UpdateScales has it, 0 where
   /// nothing is known yet; else empty.
   Tensor loss_scaler = {}, fp8_history = {};
+  /// What files are to say that `params` are of. A trainer names its own where they, or what it does with
+  /// them, are not GPT-2's.
+  const char* architecture = kGpt2;
 };
 
 /// What a rung is. Its members and constructor only allocate from the arena, so that a planning arena tells a

@@ -142,6 +142,11 @@ int64_t RunSession::plan_memory() {
   return bytes_;
 }
 
+std::string RunSession::architecture() const {
+  Arena plan;
+  return build.make(*ops, plan, config, settings.hyper)->tensors().architecture;
+}
+
 void RunSession::trace() {
   tracer.emplace(*ops, config, *settings.profile);
 }
@@ -154,7 +159,7 @@ std::optional<TrainState> RunSession::build_trainer() {
   if (!settings.resume.empty())
     state = load_checkpoint(settings.resume, *ops, *trainer, config);
   else if (!settings.init.empty())
-    load_weights(settings.init, *ops, trainer->tensors().params, config);
+    load_weights(settings.init, *ops, trainer->tensors(), config);
   else
     init_params(*ops, trainer->tensors().params, settings.seed);
   trainer->prepare();

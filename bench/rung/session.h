@@ -33,6 +33,8 @@ class RunSession {
   void choose_batch(const Dataset& data);
   /// Bytes of the trainer. Throws OutOfMemoryError where they don't fit.
   int64_t plan_memory();
+  /// What the trainer's parameters are of, "gpt2"; known before it is built.
+  std::string architecture() const;
   /// From here on every op is noted; which costs host time.
   void trace();
   /// The trainer, its weights initialised, read, or those of a checkpoint: then with where that stood.

@@ -183,7 +183,8 @@ void check_is_ours(const std::string& path, bool resumes) {
 }
 
 /// Fails before training if an output can't be written, or would replace something else.
-void check_outputs(const RungSettings& settings, const Config& config) {
+void check_outputs(const RunSession& session) {
+  const RungSettings& settings = session.settings;
   check_replaces("--checkpoint", settings.checkpoint, "checkpoint that Stepladder wrote",
                  [](const std::string& path) { check_is_ours(path, true); });
   check_replaces("--save-weights", settings.save_weights, "file of weights alone that Stepladder wrote",
@@ -192,7 +193,8 @@ void check_outputs(const RungSettings& settings, const Config& config) {
     std::ifstream file(path);
     nlohmann::json::parse(file).get<std::vector<double>>();
   });
-  if (!settings.save_weights.empty()) check_config_beside(settings.save_weights, config);
+  if (!settings.save_weights.empty())
+    check_config_beside(settings.save_weights, session.config, session.architecture());
   std::map<std::string, const char*> outputs;
   for (const auto& [option, path] :
        {std::pair("--checkpoint", settings.checkpoint), std::pair("--save-weights", settings.save_weights),
@@ -241,7 +243,7 @@ int train(RunSession& session, EventWriter& events) {
     std::cout << nlohmann::ordered_json{{"batch", session.config.B}, {"memory_bytes", bytes}} << std::endl;
     return kExitOk;
   }
-  if (session.is_first()) check_outputs(settings, session.config);
+  if (session.is_first()) check_outputs(session);
 
   Reporter reporter(session, events);
   Training training(session, reporter, data);
@@ -263,7 +265,7 @@ int train(RunSession& session, EventWriter& events) {
   if (!settings.save_weights.empty()) {
     session.trainer->gather_state();
     if (session.is_first())
-      save_weights(settings.save_weights, *session.ops, session.trainer->tensors().params, session.config);
+      save_weights(settings.save_weights, *session.ops, session.trainer->tensors(), session.config);
   }
   reporter.end();
   if (!training.missed_loss()) return kExitOk;
