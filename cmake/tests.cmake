@@ -43,6 +43,13 @@ else()
   set_target_properties(slow_rung PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/tests
     BUILD_RPATH "$ORIGIN/..")
   add_dependencies(slow_rung rung_00_fp32_baseline)  # which makes the header
+  # A trainer of other parameters than GPT-2's, which trains on several ranks too: under the row of one that does.
+  add_executable(untied_trainer tests/untied_trainer.cpp $<TARGET_OBJECTS:stepladder_rung_main>)
+  target_compile_options(untied_trainer PRIVATE -include ${CMAKE_BINARY_DIR}/generated/16_zero1.h)
+  target_link_libraries(untied_trainer PRIVATE libstepladder)
+  set_target_properties(untied_trainer PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/tests
+    BUILD_RPATH "$ORIGIN/..")
+  add_dependencies(untied_trainer rung_16_zero1)
   set(filter)
   if(STEPLADDER_SANITIZE)
     set(filter TEST_FILTER -ComparisonPower.*:LearningPower.*)  # simulations: thousands of what other tests do once
@@ -85,6 +92,8 @@ else()
     elseif(test STREQUAL verdict_cli_test)
       target_compile_definitions(${test} PRIVATE STEPLADDER_SLOW_RUNG="$<TARGET_FILE:slow_rung>")
       add_dependencies(${test} slow_rung)
+    elseif(test STREQUAL multirank_test)
+      add_dependencies(${test} untied_trainer)
     elseif(test STREQUAL nvtx_gpu_test)
       target_compile_definitions(${test} PRIVATE STEPLADDER_NVTX_RECORDER="$<TARGET_FILE:nvtx_recorder>")
       add_dependencies(${test} nvtx_recorder)

@@ -11,6 +11,7 @@
 
 #include "bench/run/events.h"
 #include "model/data.h"
+#include "model/safetensors.h"
 #include "tests/files.h"
 #include "tests/losses.h"
 #include "tests/processes.h"
@@ -85,6 +86,13 @@ class Multirank : public testing::Test {
         std::system(
             cat("env OMP_NUM_THREADS=1 ", command, " 3>'", folder_ / "events.0", "' >/dev/null").c_str()),
         0);
+  }
+
+  /// The exit code of a command that is no job.
+  int alone(const std::string& command) const {
+    return exit_code(std::system(
+        cat("env OMP_NUM_THREADS=1 ", command, " >'", folder_ / "out", "' 2>'", folder_ / "err", "'")
+            .c_str()));
   }
 
   std::string errors() const { return read_file(folder_ / "err"); }
@@ -390,6 +398,86 @@ TEST_F(Multirank, RanksGoOnWithTheLossScaleOfTheFirst) {
     EXPECT_EQ(wait_for(start({resumed("fp16"), resumed("bf16")})), 0) << errors();
     for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(losses(rank), expected) << name << ", rank " << rank;
   }
+}
+
+// ---- a trainer of other parameters than GPT-2's
+// ------------------------------------------------------------
+
+// A vocabulary to pad, and three layers, which two and four ranks pad to four.
+constexpr const char* kUntied = "tests/untied_trainer";
+constexpr const char* kSmall = " --layers 3 --channels 64 --heads 2 --vocabulary 600 ";
+
+TEST_F(Multirank, RanksThatOwnWholeMatricesLearnWhatOneLearns) {
+  for (const int ranks : {2, 4}) {
+    const std::string evaluated = cat(kSmall, "--steps 30 --eval-every 10 --eval-batches 2 ");
+    run_alone(eventful(kUntied, cat(evaluated, "--accumulate ", ranks)));
+    const auto expected = losses(), expected_later = val_losses(0);
+    EXPECT_LT(expected.back(), expected.front() - 0.4);
+    EXPECT_EQ(expected_later.size(), 3U);
+    run(ranks, eventful(kUntied, evaluated));
+    expect_close(losses(), expected, kSame);
+    expect_close(val_losses(ranks - 1), expected_later, kSame);
+    EXPECT_EQ(losses(ranks - 1), losses());
+  }
+}
+
+TEST_F(Multirank, ATrainerOfItsOwnParametersResumesToTheLastBit) {
+  const auto train = [&](int steps, const std::string& file, const std::string& more) {
+    return eventful(kUntied, cat(kSmall, "--steps ", steps, " --checkpoint '", folder_ / file, "' ", more));
+  };
+  for (const int ranks : {1, 2}) {
+    run(ranks, train(6, "whole", ""));
+    const auto all = losses();
+    run(ranks, train(3, "half", ""));
+    run(ranks, train(6, "resumed", cat("--resume '", folder_ / "half", "'")));
+    EXPECT_EQ(losses(), (std::vector<double>{all.begin() + 3, all.end()})) << ranks;
+    EXPECT_EQ(read_file(folder_ / "resumed"), read_file(folder_ / "whole")) << ranks;
+    if (ranks == 1) continue;
+    run_alone(train(6, "alone", cat("--accumulate 2 --resume '", folder_ / "half", "'")));
+    expect_close(losses(), {all.begin() + 3, all.end()}, kSame);
+  }
+}
+
+TEST_F(Multirank, WhatIsNotGpt2GoesOutUnderItsOwnName) {
+  const std::string own = folder_ / "own.safetensors", checkpoint = folder_ / "own.ckpt";
+  run_alone(
+      eventful(kUntied, cat(kSmall, "--steps 2 --save-weights '", own, "' --checkpoint '", checkpoint, "'")));
+  const json beside = json::parse(read_file(folder_ / "config.json"));
+  EXPECT_EQ(beside["model_type"], "stepladder_untied");
+  EXPECT_EQ(beside["architectures"], json({"stepladder_untied"}));
+  EXPECT_FALSE(beside.contains("activation_function"));
+  const Safetensors file(own);
+  EXPECT_EQ(json::parse(file.metadata().at("stepladder.config")), beside);
+  for (const char* name : {"transformer.ln_e.weight", "lm_head.weight", "transformer.h.2.mlp.c_fc.weight"})
+    EXPECT_TRUE(file.tensors().contains(name)) << name;
+  for (const char* name : {"transformer.wpe.weight", "transformer.h.3.mlp.c_fc.weight"})
+    EXPECT_FALSE(file.tensors().contains(name)) << name;
+
+  // It goes on from there, knowing its sizes, and samples.
+  const std::string start = cat("'", kBin, "/", kUntied, "' --backend cpu --seq 32 ");
+  const std::string data = cat(" --batch 1 --vocab none --data '", folder_ / "data.bin", "' --steps 1");
+  EXPECT_EQ(alone(cat(start, "--init '", own, "'", data)), 0) << errors();
+  const std::string sampled =
+      cat(start, "--vocab none --init '", own, "' --steps 0 --prompt a --sample-tokens 8");
+  EXPECT_EQ(alone(sampled), 0) << errors();
+  const std::string text = read_file(folder_ / "out");
+  EXPECT_GT(text.size(), 1U);
+  EXPECT_EQ(alone(sampled), 0);
+  EXPECT_EQ(read_file(folder_ / "out"), text);
+
+  // But not as GPT-2, nor from it.
+  run_alone(eventful("16_zero1", cat(kSmall, "--steps 2 --checkpoint '", folder_ / "gpt2.ckpt", "'")));
+  const std::string gpt2 = cat("'", kBin, "/16_zero1' --backend cpu --seq 32 ");
+  for (const auto& [trainer, from] :
+       {std::pair(gpt2, "--init '" + own), std::pair(gpt2, "--resume '" + checkpoint),
+        std::pair(start, "--init '" + (folder_ / "gpt2.ckpt")),
+        std::pair(start, "--resume '" + (folder_ / "gpt2.ckpt"))}) {
+    EXPECT_EQ(alone(cat(trainer, from, "'", data, "0")), kExitUsage) << from;  // ten steps
+    const std::string file_name = from.substr(from.find('\'') + 1);
+    EXPECT_TRUE(says(errors(), {file_name, "\"gpt2\"", "\"stepladder_untied\""})) << errors();
+  }
+  const std::string saved = "--steps 1 --save-weights '" + (folder_ / "gpt2.safetensors") + "'";
+  EXPECT_EQ(refused(1, rung("16_zero1", kSmall + saved)), kExitUsage) << "the config.json there is another's";
 }
 
 TEST_F(Multirank, RungsForOneDeviceRefuseToBeRanks) {
