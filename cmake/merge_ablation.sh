@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Merges what changes from rung FROM to rung TO, in the current folder's variants/, into the file INTO, for ablation NAME
+# Merges what changes from a rung's file FROM to another's, TO, into the file INTO, from the root of the sources, for ablation NAME
 # ("without/03_fused_adamw"). A conflict is an error unless variants/NAME.cpp has been written, and then its absence is.
 # Usage: merge_ablation.sh GIT NAME INTO FROM TO OUT
 set -euo pipefail
@@ -13,7 +13,7 @@ die() {
 
 mkdir -p "$(dirname "$out")"
 conflicts=0
-"$git" merge-file -p -q "$into" "variants/$from.cpp" "variants/$to.cpp" >"$out.new" || conflicts=$?
+"$git" merge-file -p -q "$into" "$from" "$to" >"$out.new" || conflicts=$?
 ((conflicts < 128)) || die "$name: git merge-file failed with status $conflicts"
 if ((conflicts > 0)); then
   [[ -f $written ]] ||

@@ -304,8 +304,10 @@ class MergeAblation : public ::testing::Test {
     write_file(root() / "variants" / (name + ".cpp"), text);
   }
   Output merge() const {
-    return run_shell("cd '" + root().string() + "' && '" + kSource +
-                     "/cmake/merge_ablation.sh' git without/02_b variants/03_c.cpp 02_b 01_a out/merged");
+    return run_shell(
+        "cd '" + root().string() + "' && '" + kSource +
+        "/cmake/merge_ablation.sh' git without/02_b variants/03_c.cpp variants/02_b.cpp variants/01_a.cpp "
+        "out/merged");
   }
 
  private:

@@ -46,6 +46,7 @@ $stepladder sample 02_tf32 --backend cpu --resume run.ckpt --prompt "It is" --sa
 test "$(wc -c <text)" -gt 14 # words of the vocabulary that was shipped, not bytes
 bash -c '. prefix/share/bash-completion/completions/stepladder && complete -p stepladder'
 test -e prefix/share/stepladder/examples/cpp/../../bench/run/stepladder.h
+says 00_adamw run --ladder learning --backend cpu --preset cpu-quick --steps 3 --warmup 1 --rounds 1 --out l.json
 says 00_eager list --ladder prefix/share/stepladder/examples/nanogpt/ladder.json
 EOF
 if unshare -Urm true 2>/dev/null; then

@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 fs::path source_of(const std::string& rung) {
-  return fs::path(STEPLADDER_SOURCE_DIR) / ladder().find(rung).source();
+  return fs::path(STEPLADDER_SOURCE_DIR) / our_rung(rung)->shown;
 }
 
 /// Lines that `diff` marks as removed or added.
@@ -38,30 +38,51 @@ int changed_lines(const fs::path& a, const fs::path& b) {
 TEST(Ladder, TableNamesExactlyTheVariantFiles) {
   std::set<std::string> files, table, linked;
   const fs::path variants = fs::path(STEPLADDER_SOURCE_DIR) / "variants";
-  for (const fs::path& folder : {variants, variants / "beside"})
+  for (const fs::path& folder : {variants, variants / "beside", variants / "learning"})
     for (const auto& entry : fs::directory_iterator(folder))
       if (entry.path().extension() == ".cpp")
         files.insert(fs::relative(entry.path(), variants.parent_path()));
-  for (const Rung& rung : ladder().rungs) table.insert(rung.source());
+  for (const Ladder& ladder : our_ladders())
+    for (const Rung& rung : ladder.rungs) table.insert(rung.shown);
   EXPECT_EQ(files, table);
-  for (const RungBuild& build : linked_rungs()) linked.insert(ladder().find(build.name).source());
+  for (const RungBuild& build : linked_rungs()) linked.insert(our_rung(build.name)->shown);
   EXPECT_EQ(files, linked);
 }
 
 TEST(Ladder, NumbersAreForRungsOfTheLadder) {
-  for (const Rung& rung : ladder().rungs)
-    EXPECT_NE(rung.beside, std::isdigit(static_cast<unsigned char>(rung.name.front())) != 0) << rung.name;
+  for (const Ladder& ladder : our_ladders())
+    for (const Rung& rung : ladder.rungs)
+      EXPECT_NE(rung.beside, std::isdigit(static_cast<unsigned char>(rung.name.front())) != 0) << rung.name;
 }
 
 TEST(Ladder, ParentsComeBeforeTheirRung) {
-  const auto& rungs = ladder().rungs;
-  ASSERT_FALSE(rungs.empty());
-  EXPECT_EQ(rungs.front().parent, "");
-  for (size_t i = 1; i < rungs.size(); ++i) {
-    const bool earlier = std::any_of(rungs.begin(), rungs.begin() + static_cast<std::ptrdiff_t>(i),
-                                     [&](const Rung& r) { return r.name == rungs[i].parent; });
-    EXPECT_TRUE(earlier) << rungs[i].name << " has parent '" << rungs[i].parent << "'";
+  for (const Ladder& ladder : our_ladders()) {
+    const auto& rungs = ladder.rungs;
+    ASSERT_FALSE(rungs.empty());
+    EXPECT_EQ(rungs.front().parent, "");
+    for (size_t i = 1; i < rungs.size(); ++i) {
+      const bool earlier = std::any_of(rungs.begin(), rungs.begin() + static_cast<std::ptrdiff_t>(i),
+                                       [&](const Rung& r) { return r.name == rungs[i].parent; });
+      EXPECT_TRUE(earlier) << rungs[i].name << " has parent '" << rungs[i].parent << "'";
+    }
   }
+}
+
+TEST(Ladder, NoTwoRungsOfOursHaveOneName) {
+  std::set<std::string> names;
+  for (const Ladder& ladder : our_ladders())
+    for (const Rung& rung : ladder.rungs) EXPECT_TRUE(names.insert(rung.name).second) << rung.name;
+  EXPECT_EQ(our_rung("00_fp32_baseline"), &ladder().rungs.front());
+  EXPECT_EQ(our_rung("99_nothing"), nullptr);
+}
+
+TEST(Ladder, TheBaselineOfLearningIsATrainerOfTheLadderOfTime) {
+  const Ladder* learning = our_ladder("learning");
+  ASSERT_NE(learning, nullptr);
+  EXPECT_TRUE(learning->built_in() && !learning->usual());
+  const Rung& first = learning->rungs.front();
+  EXPECT_EQ(first.shown, ladder().find(first.trainer).shown);
+  EXPECT_EQ(row_of(first.name).trainer, first.trainer);
 }
 
 TEST(Ladder, NeighboursDifferWithinTheirBudget) {

@@ -1,4 +1,4 @@
-// The rungs of the table that have a trainer of their own, as test parameters.
+// The rungs of the tables that have a trainer of their own, as test parameters.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,9 @@ namespace stepladder {
 /// Not those that run another rung's with the largest batch that fits.
 inline std::vector<Rung> trainers() {
   std::vector<Rung> own;
-  std::ranges::copy_if(ladder().rungs, std::back_inserter(own),
-                       [](const Rung& rung) { return rung.trainer == rung.name; });
+  for (const Ladder& ladder : our_ladders())
+    std::ranges::copy_if(ladder.rungs, std::back_inserter(own),
+                         [](const Rung& rung) { return rung.trainer == rung.name; });
   return own;
 }
 

@@ -49,8 +49,8 @@ const Ablation& find_ablation(std::string_view name) {
 }
 
 /// The first rung at the largest batch that fits it.
-Program first_rung_with(const Rung& large_batch) {
-  Program program = program_of(ladder().rungs.front());
+Program first_rung_with(const Ladder& ladder, const Rung& large_batch) {
+  Program program = program_of(ladder.rungs.front());
   program.variant = cat(kOnly, "/", large_batch.name);
   program.batch = BatchSize::largest;
   return program;
@@ -62,8 +62,8 @@ bool planned(const std::vector<Program>& programs, const std::string& name) {
 
 /// What ablating takes: the first and the tuned rung, `rungs` and those before them, and the ablations, each
 /// next to what it is measured against.
-Plan plan_of(const std::vector<Rung>& rungs, const std::vector<std::string>& kinds) {
-  const Rung &first = ladder().rungs.front(), &tuned = tuned_rung();
+Plan plan_of(const Ladder& ladder, const std::vector<Rung>& rungs, const std::vector<std::string>& kinds) {
+  const Rung &first = ladder.rungs.front(), &tuned = tuned_rung(ladder);
   std::set<std::string> climbed = {first.name, tuned.name};
   std::vector<std::string> names;
   std::map<std::string, std::vector<Program>> programs;  // by kind
@@ -80,7 +80,7 @@ Plan plan_of(const std::vector<Rung>& rungs, const std::vector<std::string>& kin
     for (const std::string& kind : kinds) {
       if (rung.batch == BatchSize::largest) {
         // Without it, the tuned rung is what it is at the usual batch.
-        if (kind == kOnly) programs[kind].push_back(first_rung_with(rung));
+        if (kind == kOnly) programs[kind].push_back(first_rung_with(ladder, rung));
         continue;
       }
       const Ablation& ablation = find_ablation(kind + "/" + rung.name);
@@ -96,10 +96,11 @@ Plan plan_of(const std::vector<Rung>& rungs, const std::vector<std::string>& kin
     }
   }
   Plan plan;
+  plan.ladder = ladder;
   const auto add = [&](const std::vector<Program>& more) {
     plan.programs.insert(plan.programs.end(), more.begin(), more.end());
   };
-  for (const Rung& rung : ladder().rungs) {
+  for (const Rung& rung : ladder.rungs) {
     if (!climbed.contains(rung.name)) continue;
     if (rung.name == tuned.name) add(programs[kWithout]);
     add({program_of(rung)});
@@ -154,15 +155,20 @@ Plan plan_of_switches(const AblateOptions& options) {
 }
 
 int ablate(AblateOptions& options) {
-  if (!options.measure.ladder.empty()) return measure(options.measure, plan_of_switches(options));
-  if (options.pairs) throw InputError("--pairs is of the switches of a --ladder: give one");
-  std::vector<Rung> rungs = ladder().chosen(options.measure.rungs);
+  const std::string& asked = options.measure.ladder;
+  const Ladder* ours = our_ladder(asked.empty() ? ladder().name : asked);
+  if (!ours) return measure(options.measure, plan_of_switches(options));
+  if (options.pairs) throw InputError("--pairs is of the switches of a ladder file: give one by --ladder");
+  std::vector<Rung> rungs = ours->chosen(options.measure.rungs);
   if (options.measure.rungs == std::vector<std::string>{"all"})
     std::erase_if(rungs, [](const Rung& rung) { return rung.parent.empty() || !can_be_ablated(rung); });
+  if (rungs.empty())
+    throw InputError(cat("--ladder ", ours->name,
+                         ": it has no rung above its first to ablate; leave it out for the ladder of time"));
   std::vector<std::string> kinds;
   for (const char* kind : {kWithout, kOnly})
     if (std::ranges::count(options.kinds, kind) > 0) kinds.emplace_back(kind);
-  return measure(options.measure, plan_of(rungs, kinds));
+  return measure(options.measure, plan_of(*ours, rungs, kinds));
 }
 
 }  // namespace

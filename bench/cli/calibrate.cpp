@@ -96,7 +96,7 @@ int calibrate(CalibrateOptions& options) {
   noise.context = machine_context(probe);
   noise.steps = first.plan.settings.steps;
   noise.warmup = first.plan.warmup;
-  noise.ladder = first.plan.ladder.built_in() ? "" : first.plan.ladder.name;
+  noise.ladder = first.plan.ladder.usual() ? "" : first.plan.ladder.name;
   collect(noise, first.results, second.results);
   // A rung that fails here would fail anywhere; what it left is no sample.
   bool good = true;

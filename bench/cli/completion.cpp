@@ -13,7 +13,8 @@ namespace {
 
 std::string rungs() {
   std::vector<std::string> names;
-  for (const Rung& rung : ladder().rungs) names.push_back(rung.name);
+  for (const Ladder& ladder : our_ladders())
+    for (const Rung& rung : ladder.rungs) names.push_back(rung.name);
   return join(names, " ");
 }
 

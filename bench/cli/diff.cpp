@@ -26,7 +26,8 @@ struct DiffOptions {
   std::vector<Option> options() {
     return {{"A", &before, "", "a rung"},
             {"B", &after, "", "the rung compared with it"},
-            {"ladder", &ladder, "FILE", "a ladder of your own, whose rungs they are; default: ours", "Diff"},
+            {"ladder", &ladder, "FILE",
+             "whose rungs they are: learning, or a file of your own; default: the ladder of time", "Diff"},
             {"results", &results, "FILE",
              "what both were measured in; default: reports/latest, where it is there", "Diff"},
             wide_option(wide, "Diff")};
@@ -34,7 +35,7 @@ struct DiffOptions {
 };
 
 std::string source_of(const Rung& rung, const Ladder& of) {
-  std::string path = of.built_in() ? cat(shared_dir(), "/", rung.source()) : cat(of.folder, "/", rung.shown);
+  std::string path = cat(of.built_in() ? shared_dir() : of.folder, "/", rung.shown);
   if (!std::filesystem::exists(path))
     throw InputError(cat(path, ": not there; run stepladder where its sources are"));
   return path;

@@ -26,8 +26,9 @@ struct DoctorOptions {
   std::string ladder, python = "python3";
 
   std::vector<Option> options() {
-    return {{"ladder", &ladder, "FILE", "a ladder of your own; default: ours", "Doctor"},
-            {"python", &python, "PATH", "what {python} stands for in its commands", "Doctor"}};
+    return {
+        {"ladder", &ladder, "FILE", "learning, or a file of your own; default: the ladder of time", "Doctor"},
+        {"python", &python, "PATH", "what {python} stands for in its commands", "Doctor"}};
   }
 };
 

@@ -76,15 +76,16 @@ Contender contender(const std::string& place, const std::string& ladder_file) {
   if (fs::path(ladder_file).is_absolute())
     throw InputError(
         cat("--ladder ", ladder_file, ": BASE and NEW have one each, so name it as both have it"));
-  if (!ladder_file.empty()) return {place, load_ladder(fs::path(place) / ladder_file)};
+  const Ladder* ours = our_ladder(ladder_file.empty() ? ladder().name : ladder_file);
+  if (!ours) return {place, load_ladder(fs::path(place) / ladder_file)};
   if (kind_of(place) == "results")
     throw InputError(cat(place, ": is a results file; `stepladder compare` takes two of them"));
   if (fs::is_regular_file(place)) return {place, load_ladder(place)};
   if (!fs::is_directory(place))
     throw InputError(cat(place, " is not there: name a build's bin/, or a ladder file"));
-  if (std::ranges::none_of(ladder().rungs, [&](const Rung& rung) { return is_built(rung, place); }))
+  if (std::ranges::none_of(ours->rungs, [&](const Rung& rung) { return is_built(rung, place); }))
     throw InputError(cat(place, " holds no rung: name a build's bin/, or a ladder file"));
-  return {place, ladder()};
+  return {place, *ours};
 }
 
 /// The chosen rungs that both have; `missing` gets those that only one has, or none.

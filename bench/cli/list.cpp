@@ -23,18 +23,18 @@ struct ListOptions {
   bool json = false, wide = false;
 
   std::vector<Option> options() {
-    return {{"json", &json, "", "for machines", "List"},
-            wide_option(wide, "List"),
-            {"ladder", &ladder, "FILE", "a ladder of your own; default: ours", "List"},
-            {"backend", &backend, "NAME", "auto, cpu or cuda", "List", {"auto", "cpu", "cuda"}},
-            {"device", &device, "N", "index of the CUDA device", "List", {0, 1023}}};
+    return {
+        {"json", &json, "", "for machines", "List"},
+        wide_option(wide, "List"),
+        {"ladder", &ladder, "FILE", "learning, or a file of your own; default: the ladder of time", "List"},
+        {"backend", &backend, "NAME", "auto, cpu or cuda", "List", {"auto", "cpu", "cuda"}},
+        {"device", &device, "N", "index of the CUDA device", "List", {0, 1023}}};
   }
 };
 
 /// Lines of the file that `diff` shows of a rung; none where it is not here.
 std::optional<int64_t> lines_of(const Ladder& ladder, const Rung& rung) {
-  const std::string file =
-      ladder.built_in() ? cat(shared_dir(), '/', rung.source()) : cat(ladder.folder, '/', rung.shown);
+  const std::string file = cat(ladder.built_in() ? shared_dir() : ladder.folder, '/', rung.shown);
   std::ifstream text(file);
   if (!text || std::filesystem::is_directory(file)) return std::nullopt;
   return std::count(std::istreambuf_iterator<char>(text), {}, '\n');

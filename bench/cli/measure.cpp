@@ -120,7 +120,7 @@ void check_workload(Plan& plan) {
       sequences = std::max(sequences, global_batch(workload.config));
       const Program& program = workload.program;
       if (program.native && !is_ablation(program.variant) && !has_independent_ranks(workload.config))
-        check_devices(ladder().find(name_in_ladder(program)), config.C, workload.devices);
+        check_devices(*our_rung(name_in_ladder(program)), config.C, workload.devices);
     }
     Loader(data->train, sequences, config.T).next();  // whose tokens the model must know
   }
@@ -270,7 +270,8 @@ Option part_option(std::string& part, const char* group) {
 }
 
 std::vector<Option> MeasureOptions::ladder_options() {
-  return {{"ladder", &ladder, "FILE", "a ladder of your own (docs/own-trainer.md); default: ours", kPlan},
+  return {{"ladder", &ladder, "FILE",
+           "learning, or a file of your own (docs/own-trainer.md); default: the ladder of time", kPlan},
           {"python", &python, "PATH", "what {python} stands for in a ladder's commands", kPlan}};
 }
 

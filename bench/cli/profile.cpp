@@ -70,7 +70,7 @@ void check_place(const ProfileOptions& options) {
 
 int trace(ProfileOptions& options) {
   RungSettings& settings = options.settings;
-  const Rung& rung = ladder().find(options.rung);
+  const Rung& rung = find_rung(options.rung);
   if (rung.devices > 1) throw InputError(cat(rung.name, " trains on several devices, a profile is of one"));
   if (options.warmup >= settings.steps)
     throw InputError(

@@ -4,6 +4,7 @@
 
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
+#include "bench/plan/ladder.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"
 #include "bench/run/child.h"
@@ -49,7 +50,8 @@ std::vector<Starts> starts_of(const std::vector<std::string>& words) {
     if (words[i] == name && i + 1 < words.size()) one.value = words[i + one.size++];
     while (name == "--peer" && i + one.size < words.size() && !words[i + one.size].starts_with("-"))
       one.value += "," + words[i + one.size++];
-    if (name != "--peer" || (one.value != "pytorch" && one.value != "stepladder")) found.push_back(one);
+    const bool ours = our_ladder(one.value) || (name == "--peer" && one.value == "pytorch");
+    if (!ours || (name != "--peer" && name != "--ladder")) found.push_back(one);
   }
   return found;
 }
@@ -94,7 +96,7 @@ void check_folder(const std::vector<std::string>& command, const std::string& fi
     else if (command[i].starts_with(option + "="))
       named = command[i].substr(option.size() + 1);
     std::error_code none;
-    if (!named.empty() && !std::filesystem::exists(named, none))
+    if (!named.empty() && !our_ladder(named) && !std::filesystem::exists(named, none))
       throw InputError(cat(file, ": its command names ", named,
                            ", which isn't here: go on in the folder where it was started"));
   }

@@ -18,7 +18,7 @@ Command rung_command(const std::string& name, const std::string& about,
     if (rest->empty() || rest->front().starts_with("-"))
       throw InputError(cat("which rung? stepladder ", name, " RUNG [OPTION]..., for example stepladder ",
                            name, " ", ladder().rungs.front().name));
-    const Rung& rung = ladder().find(rest->front());
+    const Rung& rung = find_rung(rest->front());
     std::vector<std::string> arguments = {(std::filesystem::path(bin_dir()) / rung.trainer).string()};
     arguments.insert(arguments.end(), first_arguments.begin(), first_arguments.end());
     const std::vector<std::string> batch =

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 
@@ -13,11 +14,13 @@
 
 namespace stepladder {
 
-// Generated: variants/ladder.json, and name and source of each ablation that is built.
-extern const char* const kLadderJson;
+// Generated: folder and table of each ladder of ours, and name and source of each ablation that is built.
+std::vector<std::pair<std::string, std::string>> built_ladders();
 std::vector<std::pair<std::string, std::string>> built_ablations();
 
 namespace {
+
+constexpr const char* kTime = "stepladder";  // the ladder that doesn't name itself
 
 constexpr MathMode kMathModes[] = {MathMode::fp32, MathMode::tf32, MathMode::half, MathMode::fp8};
 
@@ -99,7 +102,7 @@ std::vector<std::string> names_of(const Rung& rung) {
 
 /// Whether the rung's GEMMs run on something else than those of the rung before.
 bool sets_math(const Rung& rung) {
-  return !rung.parent.empty() && rung.math != ladder().find(rung.parent).math;
+  return !rung.parent.empty() && rung.math != our_rung(rung.parent)->math;
 }
 
 /// The width of a number that a trainer calls "bf16", "torch.float32" or the like; 0 where that says nothing.
@@ -124,15 +127,15 @@ Rung only_row(const Rung& rung, const Rung& reference) {
   return row;
 }
 
-Rung without_row(const Rung& rung, const Rung& last, const Rung& reference) {
+Rung without_row(const Ladder& ladder, const Rung& rung, const Rung& last, const Rung& reference) {
   Rung row = reference;
   row.changes = reference.name == last.name ? cat("everything but: ", rung.changes)
                                             : cat(reference.changes, "; ", rung.changes);
   if (sets_math(rung)) {
-    row.math = ladder().find(rung.parent).math;
-    row.tolerance = ladder().find(rung.parent).tolerance;
+    row.math = ladder.find(rung.parent).math;
+    row.tolerance = ladder.find(rung.parent).tolerance;
   }
-  for (const Rung& other : ladder().rungs)  // what the rung had taken the place of is back
+  for (const Rung& other : ladder.rungs)  // what the rung had taken the place of is back
     if (other.name <= last.name && other.name != rung.name &&
         (other.subsumed_by.empty() || other.subsumed_by == rung.name))
       row.compute_capability = std::max(row.compute_capability, other.compute_capability);
@@ -276,12 +279,12 @@ WorkloadDefaults workload_from(const Json& json) {
   return workload;
 }
 
-std::vector<Ablation> all_ablations() {
+std::vector<Ablation> ablations_of(const Ladder& ladder) {
   const auto built = built_ablations();
-  if (built.empty()) return {};
-  std::vector<Rung> rungs = ladder().rungs;
+  std::vector<Rung> rungs = ladder.rungs;
   std::erase_if(rungs, [](const Rung& rung) { return !rung.ablated(); });
-  const Rung first = ladder().rungs.front(), last = rungs.back();
+  if (built.empty() || rungs.empty()) return {};
+  const Rung first = ladder.rungs.front(), last = rungs.back();
 
   const auto source_of = [&](const std::string& name) {
     for (const auto& [ablation, source] : built)
@@ -303,7 +306,7 @@ std::vector<Ablation> all_ablations() {
     const auto needing = std::ranges::find(rungs, rung->name, &Rung::needs);
     const bool with_it = source_of("without/" + rung->name) == "merge" && needing != rungs.end();
     const Rung& reference = with_it ? found.at("without/" + needing->name).row : last;
-    add("without", *rung, reference, without_row(*rung, last, reference));
+    add("without", *rung, reference, without_row(ladder, *rung, last, reference));
   }
   std::vector<Ablation> all;
   for (const Rung& rung : rungs)
@@ -313,18 +316,14 @@ std::vector<Ablation> all_ablations() {
 
 }  // namespace
 
-std::string Rung::source() const {
-  return cat("variants/", beside ? "beside/" : "", trainer, ".cpp");
-}
-
 std::string Rung::requirement() const {
   std::string text = compute_capability == 0 ? "" : cat("sm_", compute_capability);
   if (devices > 1) text += cat(text.empty() ? "" : ", ", devices, " devices");
   return text;
 }
 
-Ladder ladder_from(const Json& table, const std::string& folder) {
-  Ladder ladder{.name = "stepladder", .folder = folder, .workload = {}, .rungs = {}};
+Ladder ladder_from(const Json& table, const std::string& folder, const std::string& sources) {
+  Ladder ladder{.name = kTime, .folder = folder, .workload = {}, .rungs = {}};
   const auto in = [&](const std::string& place, const auto& read) {
     try {
       read();
@@ -339,8 +338,11 @@ Ladder ladder_from(const Json& table, const std::string& folder) {
     Words known = {"name", "workload", "rungs", "switches"};
     if (!ladder.built_in()) known.insert(known.end(), kSharedKeys.begin(), kSharedKeys.end());
     check_keys(table, known);
-    if (!ladder.built_in()) ladder.name = field_at<std::string>(table, "name", "a text");
+    if (!ladder.built_in() || table.contains("name"))
+      ladder.name = field_at<std::string>(table, "name", "a text");
     check_name(ladder.name);
+    if (!ladder.built_in() && ladder.name != kTime && our_ladder(ladder.name))
+      throw InputError(cat("'", ladder.name, "' is what a ladder of ours is called: take another name"));
     if (ladder.name == "without" || ladder.name == "only" || ladder.name == "both")
       throw InputError(cat("'", ladder.name, "' is what ablations are called: take another name"));
     for (const char* list : {"rungs", "switches"})
@@ -379,6 +381,7 @@ Ladder ladder_from(const Json& table, const std::string& folder) {
       if (row.is_object()) whole.update(row);
       Rung rung = rung_from(row.is_object() ? whole : row, ladder.built_in());
       fill_switches(rung.command, ladder.switches, words_at(whole, "switches"));
+      if (ladder.built_in()) rung.shown = cat(sources, rung.beside ? "/beside/" : "/", rung.trainer, ".cpp");
       if (ladder.listed(rung.name)) throw InputError(cat(rung.name, " is there twice"));
       if (!rung.parent.empty() && !ladder.listed(rung.parent) && !ladder.built_in())
         throw InputError(cat("its parent, ", printable(rung.parent, 60), ", is none of those above it"));
@@ -387,15 +390,49 @@ Ladder ladder_from(const Json& table, const std::string& folder) {
   return ladder;
 }
 
-const Ladder& ladder() {
-  static const Ladder ours = [] {
-    try {
-      return ladder_from(parse_json(kLadderJson));
-    } catch (const InputError& e) {
-      throw InputError(cat("variants/ladder.json: ", e.what()));
+const std::vector<Ladder>& our_ladders() {
+  static const std::vector<Ladder> ours = [] {
+    std::vector<Ladder> all;
+    for (const auto& [sources, table] : built_ladders()) {
+      try {
+        Ladder ladder = ladder_from(parse_json(table), "", sources);
+        for (Rung& rung : ladder.rungs)
+          for (const Ladder& other : all) {
+            if (other.listed(rung.name)) throw InputError(cat(other.name, " has a ", rung.name, " too"));
+            if (const Rung* its = other.listed(rung.trainer)) rung.shown = its->shown;
+          }
+        all.push_back(std::move(ladder));
+      } catch (const InputError& e) {
+        throw InputError(cat(sources, "/ladder.json: ", e.what()));
+      }
     }
+    return all;
   }();
   return ours;
+}
+
+const Ladder& ladder() {
+  return our_ladders().front();
+}
+
+const Ladder* our_ladder(const std::string& name) {
+  const auto found = std::ranges::find(our_ladders(), name, &Ladder::name);
+  return found != our_ladders().end() ? &*found : nullptr;
+}
+
+const Rung* our_rung(const std::string& name) {
+  for (const Ladder& ladder : our_ladders())
+    if (const Rung* rung = ladder.listed(name)) return rung;
+  return nullptr;
+}
+
+const Rung& find_rung(const std::string& asked) {
+  const Rung* rung = our_rung(asked);
+  return rung ? *rung : ladder().find(asked);
+}
+
+bool Ladder::usual() const {
+  return built_in() && name == kTime;
 }
 
 const Rung& Ladder::find(const std::string& asked) const {
@@ -512,8 +549,13 @@ std::string Ablation::program() const {
 }
 
 const std::vector<Ablation>& ablations() {
-  static const std::vector<Ablation> all = all_ablations();
-  return all;
+  static const std::vector<Ablation> ours = [] {
+    std::vector<Ablation> all;
+    for (const Ladder& ladder : our_ladders())
+      std::ranges::move(ablations_of(ladder), std::back_inserter(all));
+    return all;
+  }();
+  return ours;
 }
 
 const Ablation* listed_ablation(std::string_view name) {
@@ -522,7 +564,7 @@ const Ablation* listed_ablation(std::string_view name) {
 }
 
 Rung row_of(const std::string& trainer) {
-  if (trainer.find('/') == std::string::npos) return ladder().find(trainer);
+  if (trainer.find('/') == std::string::npos) return find_rung(trainer);
   if (const Ablation* ablation = listed_ablation(trainer)) return ablation->row;
   throw InputError(cat("unknown trainer '", trainer, "': no ablation is called that"));
 }

@@ -1,5 +1,5 @@
-// Ladders: which rungs there are, in order, what each changes and what it needs. Ours is compiled in; others
-// are files.
+// Ladders: which rungs there are, in order, what each changes and what it needs. Ours are compiled in;
+// others are files.
 #pragma once
 
 #include <optional>
@@ -42,11 +42,11 @@ struct Rung {
   /// What starts its trainer, in the ladder's folder, with placeholders: "{batch}", "{steps}", ...
   std::vector<std::string> command;
   bool native = false;  // see Program
+  std::string shown;    // the file that `stepladder diff` shows, from the ladder's folder; "" for none
 
   // A ladder file's rungs alone have these.
 
   std::vector<std::string> environment;  // "NAME=value"
-  std::string shown;                     // the file that `stepladder diff` shows; "" for none
   /// Files that it is made of, `shown` and those that its command names among them: a change is noticed.
   std::vector<std::string> sources;
   std::vector<std::string> version;  // a command whose answer is part of what it is made of
@@ -56,8 +56,6 @@ struct Rung {
   bool ablated() const { return batch == BatchSize::usual && devices == 1 && !beside && !parent.empty(); }
   /// Whether its weights, gradients and activations take 16 bits.
   bool in_16_bits() const { return math == MathMode::half || math == MathMode::fp8; }
-  /// Of ours: its trainer's file, from the root of the sources.
-  std::string source() const;
   /// "sm_80", "2 devices", or "" when any device will do.
   std::string requirement() const;
 };
@@ -97,6 +95,8 @@ struct Ladder {
   std::optional<Rung> switched = {};  // what the file says of all rungs; {switches} is still in its command
 
   bool built_in() const { return folder.empty(); }
+  /// Whether it is the one that is meant where none is named.
+  bool usual() const;
   /// By "02", "tf32" or "02_tf32". Throws InputError with the nearest name for an unknown one.
   const Rung& find(const std::string& asked) const;
   /// Null for one that it does not list.
@@ -117,12 +117,22 @@ struct Ladder {
   Json json() const;
 };
 
-/// Ours, which is compiled in.
+/// Ours, which are compiled in: that of time, "stepladder", first, then that of learning, "learning". No two
+/// of their rungs have one name.
+const std::vector<Ladder>& our_ladders();
+/// That of time.
 const Ladder& ladder();
+/// By its name; null for what is no ladder of ours.
+const Ladder* our_ladder(const std::string& name);
+/// A rung of either; null for one that they do not list.
+const Rung* our_rung(const std::string& name);
+/// A rung of either by its whole name, or of that of time as Ladder::find() has it.
+const Rung& find_rung(const std::string& asked);
 
-/// Reads a table like variants/ladder.json, or with a `folder`, where the file lies, one whose rungs have
-/// commands. Throws InputError with what is wrong.
-Ladder ladder_from(const Json& table, const std::string& folder = "");
+/// Reads a table like variants/ladder.json, whose trainers lie in `sources`, or with a `folder`, where the
+/// file lies, one whose rungs have commands. Throws InputError with what is wrong.
+Ladder ladder_from(const Json& table, const std::string& folder = "",
+                   const std::string& sources = "variants");
 
 /// What one rung is worth where others are there, or are not.
 struct Ablation {
@@ -145,15 +155,15 @@ struct Ablation {
   std::string program() const;
 };
 
-/// Both kinds of each rung that is ablated(), lowest rung first, "without" before "only". Empty in a build
-/// that found no git to merge them with.
+/// Both kinds of each rung of ours that is ablated(), lowest rung first, "without" before "only". Empty in a
+/// build that found no git to merge them with.
 const std::vector<Ablation>& ablations();
 
 /// By its full name, "without/03_fused_adamw"; null for one that there is not.
 const Ablation* listed_ablation(std::string_view name);
 
-/// The row of a trainer by its full name, "02_tf32" or "without/02_tf32". Throws InputError for an unknown
-/// one.
+/// The row of a trainer of ours by its full name, "02_tf32" or "without/02_tf32". Throws InputError for an
+/// unknown one.
 Rung row_of(const std::string& trainer);
 
 /// "fp32", "tf32", "half", "fp8".

@@ -67,7 +67,9 @@ Ladder load_ladder(const std::string& path) {
 }
 
 Ladder ladder_at(const std::string& path) {
-  return path.empty() ? ladder() : load_ladder(path);
+  if (path.empty()) return ladder();
+  const Ladder* ours = our_ladder(path);
+  return ours ? *ours : load_ladder(path);
 }
 
 std::string commit_of(const Ladder& ladder) {
@@ -80,7 +82,9 @@ std::string commit_of(const Ladder& ladder) {
 
 Ladder ladder_of(const Results& results) {
   const auto told = results.plan.find("ladder");
-  return told == results.plan.end() ? ladder() : ladder_from(*told, ".");
+  if (told == results.plan.end()) return ladder();
+  const Ladder* ours = told->is_object() ? our_ladder(text_at(*told, "name")) : nullptr;
+  return ours && !ours->usual() ? *ours : ladder_from(*told, ".");
 }
 
 Results load_measured(const std::string& path) {

@@ -233,7 +233,7 @@ Json Plan::json() const {
   RungSettings told = settings;
   json.update(options_json(told.shared_options(), {RungSettings::kData, RungSettings::kTraining,
                                                    RungSettings::kDevice, RungSettings::kOps}));
-  if (!ladder.built_in()) json["ladder"] = ladder.json();
+  if (!ladder.usual()) json["ladder"] = ladder.json();
   if (!ablate.is_null()) json["ablate"] = ablate;
   if (std::ranges::any_of(programs, [](const Program& p) { return p.devices > 1; })) {
     json["devices"] = devices.empty() ? std::vector{devices_present} : devices;

@@ -28,8 +28,9 @@ bool uses_path(const Ladder& ladder) {
 }
 
 Ladder ladder_beside(const std::string& name, const std::string& asked) {
-  const std::vector<std::string> known = {"pytorch", "llmc", "stepladder"};
-  if (name == "stepladder") return ladder();
+  std::vector<std::string> known = {"pytorch", "llmc"};
+  for (const Ladder& ours : our_ladders()) known.push_back(ours.name);
+  if (const Ladder* ours = our_ladder(name)) return *ours;
   if (std::ranges::find(known, name) != known.end())
     return load_ladder(cat(shared_dir(), "/scripts/peers/", name, ".json"));
   std::error_code none;

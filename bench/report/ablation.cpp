@@ -4,7 +4,7 @@
 #include <array>
 #include <map>
 
-#include "bench/plan/ladder.h"
+#include "bench/plan/ladder_file.h"
 #include "bench/results/rounds.h"
 #include "bench/results/run_json.h"
 #include "model/error.h"
@@ -33,14 +33,14 @@ std::string rung_of(const std::string& variant) {
 }
 
 /// What an ablation is measured against, where `tuned` was the tuned rung.
-std::string reference_of(const std::string& name, const std::string& tuned) {
+std::string reference_of(const Ladder& ladder, const std::string& name, const std::string& tuned) {
   const Ablation* const ablation = listed_ablation(name);
-  if (ablation && ablation->reference.name != tuned_rung().name) return ablation->reference.name;
-  return name.starts_with(kWithout) ? tuned : ladder().rungs.front().name;
+  if (ablation && ablation->reference.name != tuned_rung(ladder).name) return ablation->reference.name;
+  return name.starts_with(kWithout) ? tuned : ladder.rungs.front().name;
 }
 
 bool looks_for_batch(const std::string& variant) {
-  const Rung* rung = ladder().listed(rung_of(variant));
+  const Rung* rung = our_rung(rung_of(variant));
   return rung && rung->batch == BatchSize::largest;
 }
 
@@ -112,9 +112,10 @@ Json to_json(const Gain& gain) {
 
 }  // namespace
 
-const Rung& tuned_rung() {
-  return *std::find_if(ladder().rungs.rbegin(), ladder().rungs.rend(),
-                       [](const Rung& rung) { return rung.ablated(); });
+const Rung& tuned_rung(const Ladder& ladder) {
+  const auto tuned = std::find_if(ladder.rungs.rbegin(), ladder.rungs.rend(),
+                                  [](const Rung& rung) { return rung.ablated(); });
+  return tuned == ladder.rungs.rend() ? ladder.rungs.front() : *tuned;
 }
 
 std::string tuned_rung(const Results& results) {
@@ -122,9 +123,10 @@ std::string tuned_rung(const Results& results) {
   const auto measured = [&](const Rung& rung) {
     return rung.ablated() && std::ranges::find(results.runs, rung.name, &Run::variant) != results.runs.end();
   };
-  const auto& rungs = ladder().rungs;
+  const Ladder ladder = ladder_of(results);
+  const auto& rungs = ladder.rungs;
   const auto tuned = std::find_if(rungs.rbegin(), rungs.rend(), measured);
-  return tuned == rungs.rend() ? tuned_rung().name : tuned->name;
+  return tuned == rungs.rend() ? tuned_rung(ladder).name : tuned->name;
 }
 
 bool is_ablation(const std::string& variant) {
@@ -139,6 +141,7 @@ std::string pair_of(const std::string& one, const std::string& other) {
 std::vector<AblatedRung> ablated_rungs(const Results& results) {
   const Json plan = results.plan.value("ablate", Json::object());
   const auto names = strings_at(plan, "rungs"), kinds = strings_at(plan, "kinds");
+  if (names.empty()) return {};
   const Json unchanged = plan.is_object() ? plan.value("unchanged", Json()) : Json();
   const auto among = [](const std::string& name, const std::vector<std::string>& list) {
     return std::ranges::count(list, name) > 0;
@@ -147,6 +150,7 @@ std::vector<AblatedRung> ablated_rungs(const Results& results) {
   const auto largest = std::max_element(configs.begin(), configs.end(),
                                         [](const Json& a, const Json& b) { return a["B"] < b["B"]; });
 
+  const Ladder ladder = ladder_of(results);
   const std::string tuned = tuned_rung(results);
   std::vector<AblatedRung> rows;
   for (auto config = configs.begin(); config != configs.end(); ++config) {
@@ -165,15 +169,16 @@ std::vector<AblatedRung> ablated_rungs(const Results& results) {
       }
       continue;
     }
-    for (const Rung& rung : ladder().rungs) {
+    for (const Rung& rung : ladder.rungs) {
       const bool own_batch = rung.batch == BatchSize::largest;
       if (!among(rung.name, names) || rung.parent.empty() || (own_batch && config != largest)) continue;
       AblatedRung& row =
           rows.emplace_back(AblatedRung{rung.name, *config, gain(rung.parent, rung.name), {}, {}});
       const std::string without = cat(kWithout, "/", rung.name), only = cat(kOnly, "/", rung.name);
       if (among(kWithout, kinds))
-        row.without = own_batch ? gain(tuned, rung.name) : gain(without, reference_of(without, tuned));
-      if (among(kOnly, kinds)) row.only = gain(reference_of(only, tuned), only);
+        row.without =
+            own_batch ? gain(tuned, rung.name) : gain(without, reference_of(ladder, without, tuned));
+      if (among(kOnly, kinds)) row.only = gain(reference_of(ladder, only, tuned), only);
     }
   }
   return rows;

@@ -16,8 +16,9 @@ inline constexpr const char *kWithout = "without", *kOnly = "only", *kBoth = "bo
 /// "both/compile+fused": two switches alone.
 std::string pair_of(const std::string& one, const std::string& other);
 
-/// The last rung of usual batch for one device: what the rungs below are left out of.
-const Rung& tuned_rung();
+/// The last rung of usual batch for one device: what the rungs below are left out of. The first where there
+/// is no other.
+const Rung& tuned_rung(const Ladder& ladder = stepladder::ladder());
 /// That of the ladder that was measured, which may have grown since.
 std::string tuned_rung(const Results& results);
 

@@ -79,7 +79,7 @@ Table ablations_table(const Findings& file, bool ratios_only) {
   columns.add_text(switches ? "switch" : "rung", [](const AblatedRung& row) { return row.rung; });
   if (std::ranges::any_of(rows, [&](const AblatedRung& row) { return row.config != rows.front().config; }))
     columns.add_text("workload", [](const AblatedRung& row) { return workload_of(row.config); });
-  const std::string first = switches ? kAllOff : ladder().rungs.front().name;
+  const std::string first = switches ? kAllOff : file.ladder.rungs.front().name;
   const std::string meanings[] = {
       "how many times as fast it is as the rung before",
       cat("how many times as fast ", tuned_rung(file.results()), " is with it as without"),

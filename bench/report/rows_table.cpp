@@ -128,7 +128,7 @@ std::optional<int64_t> fewest_rounds(const std::vector<ResultRow>& rows, bool sp
 }
 
 bool emulates(const ResultRow& row) {
-  const Rung* rung = row.peer.empty() ? ladder().listed(row.variant) : nullptr;
+  const Rung* rung = row.peer.empty() ? our_rung(row.variant) : nullptr;
   return row.backend == "cpu" && rung && rung->math != MathMode::fp32;
 }
 
