@@ -254,6 +254,7 @@ class Run:
 
     def _start(self) -> None:
         self._started = True
+        self.config.setdefault("versions", _versions())
         told = {"protocol": PROTOCOL, "backend": self._device.backend, "rank": self.rank, "host": platform.node(),
                 "config": self.config, "device": self._device.describe() or None, "startup_ms": process_age_ms()}
         told.update(self._told)
@@ -474,6 +475,12 @@ def _device_in_use() -> _Host:
     if cupy is not None and cupy.cuda.is_available():
         return _Cupy(cupy)
     return _Host()
+
+
+def _versions() -> dict[str, str]:
+    """Python's, and those of the frameworks that the program has imported."""
+    found = {name: getattr(sys.modules.get(name), "__version__", None) for name in ("torch", "jax", "cupy", "transformers")}
+    return {"python": platform.python_version(), **{name: str(version) for name, version in found.items() if version}}
 
 
 def process_age_ms() -> float | None:

@@ -60,13 +60,11 @@ def draw_bar(ax, y: float, row: Row, quantity: Quantity, height: float, color: s
     if not (known := quantity.of(row)):
         return 0.0
     bar = ax.barh(y, known.value, height=height, color=color)
-    low, high = known.interval or (known.value, known.value)
-    between = f", {style.number(low)} to {style.number(high)}" if known.interval else ""
+    between = f", {style.number(known.low)} to {style.number(known.high)}" if known.interval else ""
     style.tip(bar[0], f"{row.rung}: {style.number(known.value)} {quantity.unit}{between}")
     if known.interval:
-        ax.errorbar(known.value, y, xerr=[[known.value - low], [high - known.value]], color=style.INK,
-                    elinewidth=1.1, capsize=3, capthick=1.1)
-    return high
+        ax.errorbar(known.value, y, xerr=known.errors, **style.WHISKER)
+    return known.high
 
 
 def draw_peers_legend(fig, workloads: list[Workload], quantity: Quantity) -> None:
@@ -229,7 +227,7 @@ def draw_loss(data: Results):
         if rows:
             drawn.append((workload, [(row, losses, apart(losses, rows[0][1])) for row, losses in rows]))
     if not drawn:
-        return None
+        return "no two rungs ended well whose losses could lie beside each other"
     looks, baseline = style.lines(list(labels)), next(iter(labels))
     counts = [steps_a_point(workload) for workload, _ in drawn]
     averages = f"mean of {span(counts)} steps, " if max(counts) > 1 else ""
@@ -272,20 +270,21 @@ def draw_gain(ax, y: float, kind: str, gain: Gain) -> None:
     look = {"xytext": (6, 0), "textcoords": "offset points", "va": "center_baseline", "fontsize": 8,
             "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.5}}
     if gain.ok:
-        ax.errorbar(gain.ratio, y, xerr=[[gain.ratio - gain.low], [gain.high - gain.ratio]], **style.GAINS[kind],
+        ax.errorbar(gain.value, y, xerr=gain.errors, **style.GAINS[kind],
                     markersize=5, elinewidth=1.1, capsize=2.5, capthick=1.1)
-        ax.annotate(f"{gain.ratio:.3f}×", (gain.high, y), **look)
+        ax.annotate(f"{gain.value:.3f}×", (gain.high, y), **look)
     else:
-        text = ax.annotate(gain.status, (1, y), color=style.GAINS[kind]["color"], style="italic", **look)
-        style.tip(text, f"{GAINS[kind]}: {gain.status}: {gain.reason}")
+        word = "not reached" if gain.status == "ok" else gain.status
+        text = ax.annotate(word, (1, y), color=style.GAINS[kind]["color"], style="italic", **look)
+        style.tip(text, f"{GAINS[kind]}: {word}: {gain.reason}".removesuffix(": "))
 
 
 def draw_ablation(data: Results):
-    """Of each rung its gain in the ladder, joined to what the tuned trainer loses without it, and what it gives the
-    baseline alone; each with its interval over rounds. What could not be measured is a word, never a point; the table
-    of ablations says why."""
+    """Of each rung or switch its gain in the ladder, joined to what the tuned trainer loses without it, and what it gives
+    the baseline alone; each with its interval over rounds. Where a loss was to be reached, gains are of the seconds to
+    it. What could not be measured is a word, never a point; the table of ablations says why."""
     if not data.ablations:
-        return ("a trainer of one's own has no ablations" if data.of_others else
+        return ("no switch was left out or taken alone: a ladder file with switches can be ablated" if data.of_others else
                 "no rung was left out or taken alone: `stepladder ablate` measures that")
     groups: dict[str, list[Ablation]] = {}
     for ablation in data.ablations:
@@ -296,7 +295,8 @@ def draw_ablation(data: Results):
     low, high = min([1.0] + [gain.low for gain in measured]), max([1.0] + [gain.high for gain in measured])
     left = left_of([ablation.rung for ablation in data.ablations])
     pitch = 0.46
-    note = "over 1: faster with the rung" + ("  ·  reduced precisions emulated" if data.backend == "cpu" else "")
+    sooner = any(gain.to_loss for gain in measured)
+    note = f"over 1: {'sooner at the loss' if sooner else 'faster'} with it" + ("  ·  reduced precisions emulated" if data.backend == "cpu" else "")
     fig, panel = panels(data, "What each rung buys", note, [rows[0].workload for rows in groups.values()],
                         [[pitch * len(rows) + 0.1] for rows in groups.values()], left)
     kinds = [kind for kind in GAINS if any(kind in ablation.gains for ablation in data.ablations)]
@@ -311,7 +311,7 @@ def draw_ablation(data: Results):
         ax.axvline(1, color=style.MUTED, linewidth=1, zorder=1)
         for y, ablation in enumerate(rows):
             places = {kind: y + 0.27 * (place - 1) for place, kind in enumerate(GAINS)}
-            ends = [(ablation.gains[kind].ratio, places[kind]) for kind in ("ladder", "without")
+            ends = [(ablation.gains[kind].value, places[kind]) for kind in ("ladder", "without")
                     if kind in ablation.gains and ablation.gains[kind].ok]
             if len(ends) == 2:
                 ax.plot(*zip(*ends), color=style.BASELINE_BAR, linewidth=1.2, zorder=1.5)
@@ -321,12 +321,12 @@ def draw_ablation(data: Results):
     files = {ablation.workload.file for ablation in data.ablations
              if any(gain.interval for gain in ablation.gains.values())}
     interval = with_interval(row for workload in data.workloads if workload.file in files for row in workload.rows)
-    panel[-1][-1].set_xlabel(f"how many times faster{interval}")
+    panel[-1][-1].set_xlabel(f"how many times {'sooner' if sooner else 'faster'}{interval}")
     return fig
 
 
 # A chart takes results and returns a figure, or what is missing for it; its docstring is the caption on the page, which
-# shows them in this order.
+# shows them in this order, but that of a loss first where the main results trained for one.
 CHARTS = {"ladder": draw_ladder, **charts_ladder.CHARTS, "energy": draw_energy, "ablation": draw_ablation,
           **charts_to_loss.CHARTS, **charts_sweep.CHARTS, **charts_profile.CHARTS, "steps": draw_steps, "loss": draw_loss, **history.CHARTS}
 
@@ -400,5 +400,8 @@ def write_given(name: str) -> list[Path] | str:
 def write(data: Results, out: Path) -> dict[str, list[Path] | str]:
     """Every chart, by name. Two processes halve the time; forked, they have the data without a copy, and end with this
     one."""
+    main = [row for workload in data.workloads if workload.main for row in workload.rows if row.ok]
+    for_a_loss = bool(main) and all(row.curves for row in main)
+    order = sorted(CHARTS, key=lambda name: for_a_loss and name not in charts_to_loss.CHARTS)
     with ProcessPoolExecutor(2, mp_context=get_context("fork"), initializer=begin, initargs=(data, out)) as pool:
-        return dict(zip(CHARTS, pool.map(write_given, CHARTS)))
+        return dict(zip(order, pool.map(write_given, order)))

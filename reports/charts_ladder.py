@@ -57,7 +57,8 @@ def _bracket_groups(ax, workload: Workload) -> None:
 def draw_waterfall(data: Results):
     """Where the speed-up comes from: each rung multiplies what the rung before it reached, by as much as the ladder's
     table says; of a trainer beside the ladder that is the one it changes. The axis is logarithmic, so equal lengths are
-    equal gains; a rung that costs time is orange and hatched. A bracket joins rungs that published tables, and PyTorch,
+    equal gains; a rung that costs time is orange and hatched. Whiskers are the interval of its speed-up against the
+    baseline. A bracket joins rungs that published tables, and PyTorch,
     have as one step."""
     workloads = [workload for workload in data.ladders() if any(row.speedup for row in workload.rows)]
     if not workloads:
@@ -89,10 +90,11 @@ def draw_waterfall(data: Results):
             ax.plot([row.speedup] * 2, [y - 0.31, y + 0.31], color=style.MUTED, linewidth=0.8)
             if top != y:
                 ax.plot([start] * 2, [top, y + 0.31], color=style.MUTED, linewidth=0.8)
-            ax.annotate(f"×{gain:.2f}   {row.speedup:.2f}×", (high, y), xytext=(6, 0), textcoords="offset points",
+            ax.errorbar(row.speedup, y, xerr=row.baseline.errors, **style.WHISKER)
+            ax.annotate(f"×{gain:.2f}   {row.speedup:.2f}×", (max(high, row.baseline.high), y), xytext=(6, 0), textcoords="offset points",
                         va="center_baseline", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
             reached, last = row.speedup, row.rung
-            shown += [start, row.speedup]
+            shown += [start, row.speedup, row.baseline.low, row.baseline.high]
         ax.set_xscale("log")
         style.log_axis(ax.xaxis)
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))

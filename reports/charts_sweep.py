@@ -96,23 +96,20 @@ def _scaling_of_one_batch(rate, below, lines: dict[str, list], predicted: list, 
     for rung, rows in lines.items():
         look = looks[rung]
         rows = sorted(rows, key=lambda row: row.devices)
-        alone = rows[0].tokens_per_second / rows[0].devices / rows[0].efficiency / 1e3
+        alone = rows[0].tokens_per_second.value / rows[0].devices / rows[0].efficiency.value / 1e3
         model = sorted((row for row in predicted if row.rung == rung), key=lambda row: row.devices)
-        for ax, first, unit, value, interval in (
-                (rate, alone, lambda row: 1e-3 / row.devices, "tokens_per_second", "interval"),
-                (below, 100, lambda _: 100, "efficiency", "efficiency_interval")):
-            points = [unit(row) * getattr(row, value) for row in rows]
-            spans = [[unit(row) * end for end in getattr(row, interval) or (getattr(row, value),) * 2] for row in rows]
-            errors = [[0, *(point - low for point, (low, _) in zip(points, spans))],
-                      [0, *(high - point for point, (_, high) in zip(points, spans))]]
+        for ax, first, unit, of in ((rate, alone, lambda row: 1e-3 / row.devices, lambda row: row.tokens_per_second),
+                                    (below, 100, lambda _: 100, lambda row: row.efficiency)):
+            points = [unit(row) * of(row).value for row in rows]
+            errors = [[0, *(unit(row) * of(row).errors[side][0] for row in rows)] for side in (0, 1)]
             ax.errorbar([1, *(row.devices for row in rows)], [first, *points], yerr=errors, capsize=3, color=look.color,
                         linestyle=look.linestyle, marker=look.marker, markersize=5, linewidth=1.6, label=rung)
             for row, point in zip(rows, points):
                 machines = f" in {row.machines} machines" if row.machines > 1 else ""
                 _mark(ax, row.devices, point, look, f"{rung} on {row.devices}{machines}: "
-                      f"{row.tokens_per_second / 1e3:,.4g} thousand tokens/s, {100 * row.efficiency:.1f} %")
+                      f"{row.tokens_per_second.value / 1e3:,.4g} thousand tokens/s, {100 * row.efficiency.value:.1f} %")
             if model:
-                ax.plot([row.devices for row in model], [unit(row) * getattr(row, value) for row in model],
+                ax.plot([row.devices for row in model], [unit(row) * of(row).value for row in model],
                         color=look.color, linestyle=(0, (4, 3)), linewidth=1, alpha=0.7)
     _finish(rate, below, settings, "devices", ("thousand tokens/s a device", "% of ideal"))
     below.axhline(100, color=style.MUTED, linestyle=":", linewidth=1)
@@ -145,8 +142,7 @@ def draw_scaling(data: Results):
         if len(most) > 1:
             rate.set_title(f"B = {batch}")
         _scaling_of_one_batch(rate, below, lines, [row for row in predicted if row.batch == batch], looks, settings)
-    shares = [100 * row.efficiency for row in measured + predicted]
-    shares += [100 * end for row in measured for end in row.efficiency_interval or ()]
+    shares = [100 * end for row in measured + predicted for end in (row.efficiency.low, row.efficiency.high)]
     highest = max(ax.get_ylim()[1] for ax in axes[::2])
     for rate, below in zip(axes[::2], axes[1::2]):
         rate.set_ylim(0, highest)

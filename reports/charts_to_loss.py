@@ -1,10 +1,10 @@
-"""The chart of training until a loss."""
+"""The chart of training until a loss, or to a certificate of one."""
 
 from statistics import median_high, median_low
 from textwrap import shorten
 
 import style
-from layout import columns_right, label_rows, left_of, legend_above, panels
+from layout import columns_right, label_rows, left_of, legend_above, legend_right, panels
 from matplotlib.lines import Line2D
 from results import Curve, Results, Row, Workload
 
@@ -14,8 +14,8 @@ _RIGHT = 1.95  # inches that the columns take
 
 
 def _rows(workload: Workload) -> list[Row]:
-    """Those that trained until a loss, and those that failed."""
-    return [row for row in workload.rows + workload.all_peers if row.to_loss or not row.ok]
+    """Those that trained for a loss, and those that failed."""
+    return [row for row in workload.rows + workload.all_peers if row.curves or row.to_loss or not row.ok]
 
 
 def _median(row: Row) -> list[Curve]:
@@ -30,19 +30,19 @@ def _drawn(curve: Curve, logarithmic: bool) -> list[tuple[float, float]]:
     return [point for point in zip(curve.seconds, curve.losses) if point[0] > 0 or not logarithmic]
 
 
-def _set_axes(above, below, trained: list[Row]) -> None:
-    """The axis of seconds, logarithmic where runs are of very different lengths, and the target."""
-    curves, target = [curve for row in trained for curve in row.curves], next(row.to_loss.loss for row in trained)
+def _set_axes(above, axes: list, trained: list[Row]) -> None:
+    """The axis of seconds, of all `axes`, logarithmic where runs are of very different lengths, and the target."""
+    curves, target = [curve for row in trained for curve in row.curves], trained[0].target
     ends = [curve.seconds[-1] for curve in curves]
     logarithmic = 0 < 4 * min(ends) < max(ends)
-    for ax in (above, below):
+    for ax in axes:
         if logarithmic:
             ax.set_xscale("log")
             style.log_axis(ax.xaxis)
             ax.set_xlim(min(_drawn(curve, True)[0][0] for curve in curves), 1.15 * max(ends))
         else:
             ax.set_xlim(0, 1.05 * max(ends) or 1)
-    above.tick_params(axis="x", labelbottom=False)
+    above.tick_params(axis="x", labelbottom=above is axes[-1])
     begun = 0 if logarithmic else 0.04 * max(ends)  # the steep start of a long curve would flatten the rest
     losses = [loss for curve in curves for seconds, loss in _drawn(curve, logarithmic)
               if seconds >= begun or len(curve.seconds) < 20] + [target]
@@ -63,9 +63,9 @@ def _draw_curves(ax, row: Row, look: style.Line) -> None:
                           linestyle=look.linestyle if thick else "-", linewidth=1.7 if thick else 0.8,
                           alpha=1.0 if thick else 0.4, zorder=3 if thick else 2)
         style.tip(line, f"{row.rung}: {curve.losses[-1]:.4f} after {style.number(curve.seconds[-1])} s")
-        if not curve.reached:
+        if not curve.reached and row.to_loss:
             ax.plot(curve.seconds[-1], curve.losses[-1], color=look.color, alpha=1.0 if thick else 0.5, **_GAVE_UP)
-    if row.to_loss.seconds:
+    if row.to_loss and row.to_loss.seconds:
         seconds = row.to_loss.seconds.value
         ax.plot(seconds, row.to_loss.loss, marker=look.marker, color=look.color, markersize=6, linestyle="none",
                 zorder=6)
@@ -87,15 +87,13 @@ def _draw_time(ax, y: int, row: Row, look: style.Line) -> None:
         (mark,) = ax.plot(seconds, y, color=look.color, **_GAVE_UP)
         style.tip(mark, f"{row.rung}: not reached after {style.number(seconds)} s")
     if known := to_loss.seconds:
-        low, high = known.interval or (known.value, known.value)
         ax.plot([left, known.value], [y, y], color=look.color, linestyle=look.linestyle, linewidth=1.7)
         ax.plot([known.value] * 2, [-0.5, y], color=look.color, linewidth=0.8, alpha=0.5, zorder=1.5)
         if known.interval:
-            ax.errorbar(known.value, y, xerr=[[known.value - low], [high - known.value]], color=style.INK,
-                        elinewidth=1.1, capsize=3, capthick=1.1, zorder=4)
+            ax.errorbar(known.value, y, xerr=known.errors, **style.WHISKER)
         (mark,) = ax.plot(known.value, y, marker=look.marker, color=look.color, markersize=6, linestyle="none",
                           zorder=6)
-        between = f", {style.number(low)} to {style.number(high)}" if known.interval else ""
+        between = f", {style.number(known.low)} to {style.number(known.high)}" if known.interval else ""
         style.tip(mark, f"{row.rung}: {style.number(known.value)} s{between}")
         texts[:2] = f"{style.number(known.value)} s", f"{to_loss.first.value:.2f}×" if to_loss.first else ""
     elif ends:
@@ -112,25 +110,33 @@ def _draw_time(ax, y: int, row: Row, look: style.Line) -> None:
 def draw_to_loss(data: Results):
     """Validation loss over seconds of training, evaluations left out: each round thin, the one of median time,
     or the two around it, thick. Below, the median seconds until the loss asked for, with their range, and how many
-    times the first one's speed that is, in the rounds in which both reached it. A cross is where a round gave up."""
+    times sooner than the first that is, in the rounds in which both reached it. A cross is where a round gave up. Of seeds
+    that were to certify a loss, their curves up to the last step alone."""
     workloads = data.knowing(lambda row: bool(row.curves))
     if not workloads:
-        return "no rung trained until a loss: `stepladder run --until-loss LOSS` does that"
+        return ("no rung trained until a loss: `stepladder run --until-loss LOSS` does that; or none was evaluated before its "
+                "last step: with `--seeds`, `--eval-every` does")
     rows_of = [_rows(workload) for workload in workloads]
     names = list(dict.fromkeys(row.rung for rows in rows_of for row in rows))
     looks = style.lines(names)
     fig, groups = panels(data, "Time to a loss", "thin: each round, thick: the median one, or two", workloads,
-                         [[2.7, 0.27 * len(rows) + 0.1] for rows in rows_of], left_of(names), _RIGHT)
-    for (above, below), rows in zip(groups, rows_of):
+                         [[2.7, 0.27 * len(rows) + 0.1] if any(row.to_loss for row in rows) else [2.7] for rows in rows_of],
+                         left_of(names), _RIGHT)
+    for (above, *beneath), rows in zip(groups, rows_of):
         trained = [row for row in rows if row.curves]
-        _set_axes(above, below, trained)
+        _set_axes(above, [above, *beneath], trained)
         for row in trained:
             _draw_curves(above, row, looks[row.rung])
+        if not beneath:
+            if len(trained) > 1:
+                legend_right(fig, above, [Line2D([], [], label=row.rung, color=looks[row.rung].color) for row in trained], lines=True)
+            continue
+        (below,) = beneath
         label_rows(below, [row.rung for row in rows])
-        columns_right(below, -0.75, ("median", "speed", "reached"), _COLUMNS, style.MUTED)
+        columns_right(below, -0.75, ("median", "sooner", "reached"), _COLUMNS, style.MUTED)
         for y, row in enumerate(rows):
             _draw_time(below, y, row, looks[row.rung])
-    if any(not curve.reached for rows in rows_of for row in rows for curve in row.curves):
+    if any(row.to_loss and not curve.reached for rows in rows_of for row in rows for curve in row.curves):
         legend_above(fig, [Line2D([], [], color=style.INK, label="gave up", **_GAVE_UP)], 1.2)
     fewest = min((row.to_loss for rows in rows_of for row in rows if row.to_loss and row.to_loss.reached),
                  default=None, key=lambda to_loss: to_loss.reached)

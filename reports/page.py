@@ -65,9 +65,11 @@ def render(page: dict, results: list[Results], everything: Results, drawn: dict[
     devices = [everything.device] if everything.device else dict.fromkeys(series.device for series in everything.history)
     measured = {file["called"]: file["sources"] for file in page["files"]} | {
         one.name or "a profile": {one.rung: one.source_hash} for one in everything.profiles}
+    shown = _charts(drawn, captions)
     diffs = {row.rung: row.diff for workload in everything.workloads for row in workload.rows if row.diff}
     return TEMPLATES.get_template("page.html").render(
-        page=page, device=", ".join(devices), stale=stale(measured), charts=_charts(drawn, captions),
+        page=page, device=", ".join(devices), stale=stale(measured), charts=shown,
+        leading=next((chart for chart in shown[:1] if chart.name == "to_loss" and chart.svg), None),
         diffs={rung: diffs[rung] for rung in everything.rungs if rung in diffs},
         published=published_sources(results, everything.profiles))
 

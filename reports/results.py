@@ -18,24 +18,35 @@ GIB = 2**30
 # What of a configuration is the workload's, or how long and from what is trained: a step's time doesn't depend on it.
 NOT_SETTINGS = {"model", "B", "T", "max_T", "world_size", "seed", "steps", "data", "val_data", "vocab", "shuffle", "lr",
                 "min_lr", "warmup_lr_steps", "decay_steps", "beta1", "beta2", "eps", "weight_decay", "grad_clip",
-                "loss_scale"}
+                "loss_scale", "versions"}
 
 
 @dataclass
 class Estimate:
     """A median over rounds, with its interval."""
 
-    value: float
+    value: float = math.nan
     interval: tuple[float, float] | None = None
+
+    @property
+    def low(self) -> float:
+        return self.interval[0] if self.interval else self.value
+
+    @property
+    def high(self) -> float:
+        return self.interval[1] if self.interval else self.value
+
+    @property
+    def errors(self) -> list[list[float]]:
+        """How far its interval reaches below and above, as matplotlib wants it of a single point."""
+        return [[self.value - self.low], [self.high - self.value]]
 
 
 @dataclass
-class Ratio:
+class Ratio(Estimate):
     """How many times faster than another row, with its interval over the rounds of both."""
 
-    value: float
-    against: str
-    interval: tuple[float, float] | None = None
+    against: str = ""
 
     @property
     def peer(self) -> str:
@@ -74,7 +85,7 @@ class Curve:
 
     seconds: list[float]
     losses: list[float]
-    reached: bool  # whether it got to the loss asked for
+    reached: bool  # whether it ended at or below the loss asked for
 
 
 @dataclass
@@ -107,7 +118,8 @@ class Row:
     memory: Memory | None = None
     val_loss: float | None = None
     to_loss: TimeToLoss | None = None
-    curves: list[Curve] = field(default_factory=list)  # of each run until a loss that counts
+    curves: list[Curve] = field(default_factory=list)  # of each run that counts and was evaluated for a loss
+    target: float | None = None  # the validation loss asked for: to train until, or to certify
     math: str = ""  # what its GEMMs run on
     world_size: int = 1
     settings: str = ""  # of its configuration, what else changes its time than model, batch, length and steps
@@ -252,25 +264,16 @@ GAINS = {"ladder": "ladder gain", "without": "leave-one-out", "only": "only-one"
 
 
 @dataclass
-class Gain:
-    """How many times faster a rung makes training, or why there is no number."""
+class Gain(Estimate):
+    """How many times faster a rung makes training, or why there is no number. Of runs until a loss: sooner there."""
 
-    status: str
-    reason: str
-    ratio: float = math.nan
-    interval: tuple[float, float] | None = None
+    status: str = "ok"
+    reason: str = ""
+    to_loss: bool = False
 
     @property
     def ok(self) -> bool:
-        return self.status == "ok"
-
-    @property
-    def low(self) -> float:
-        return self.interval[0] if self.interval else self.ratio
-
-    @property
-    def high(self) -> float:
-        return self.interval[1] if self.interval else self.ratio
+        return self.status == "ok" and not math.isnan(self.value)
 
 
 @dataclass
@@ -289,10 +292,8 @@ class Scaled:
     rung: str
     devices: int
     batch: int  # of the one device
-    tokens_per_second: float
-    interval: tuple[float, float] | None
-    efficiency: float  # a fraction
-    efficiency_interval: tuple[float, float] | None
+    tokens_per_second: Estimate
+    efficiency: Estimate  # a fraction
     machines: int = 1
     setting: tuple[str, int] | None = None  # model and sequence length, where the file says them
     file: str = ""
@@ -305,8 +306,8 @@ class Predicted:
     rung: str
     devices: int
     batch: int
-    tokens_per_second: float
-    efficiency: float
+    tokens_per_second: Estimate
+    efficiency: Estimate
     file: str = ""
 
 
@@ -471,7 +472,8 @@ def read(data: dict) -> Results:
         workload = workloads.setdefault(_key(variant), Workload(
             *_key(variant), device=model, ladder=plain((own or {}).get("name", ""))))
         counted = set(variant["counted"])
-        row = _row(variant, [run for run in runs.get((variant["variant"], _key(variant)), ()) if run["round"] in counted])
+        row = _row(variant, [run for run in runs.get((variant["variant"], _key(variant)), ()) if run["round"] in counted],
+                   data["plan"].get("certify_loss"))
         row.ours = not own
         row.diff = sources.diff_of_commands(row.rung, ladder) if own else sources.diff(row.rung)
         row.place = [*ladder, row.rung].index(row.rung)
@@ -495,11 +497,11 @@ def read(data: dict) -> Results:
     return Results(model, plain(device["backend"]), used, [_ablation(item) for item in data.get("ablations", [])],
                    name=plain(data.get("report", {}).get("name", "")),
                    scaling=[_scaled(item) for item in data.get("scaling", [])],
-                   predicted=[Predicted(plain(x["variant"]), x["devices"], x["batch"], x["tokens_per_second"],
-                                        x["efficiency"]) for x in data.get("scaling_predicted", [])])
+                   predicted=[Predicted(plain(x["variant"]), x["devices"], x["batch"], Estimate(x["tokens_per_second"]),
+                                        Estimate(x["efficiency"])) for x in data.get("scaling_predicted", [])])
 
 
-def _row(variant: dict, runs: list[dict]) -> Row:
+def _row(variant: dict, runs: list[dict], certify_loss: float | None) -> Row:
     row = Row(plain(variant["variant"]), plain(variant["status"]), plain(variant["reason"], 400))
     row.peer = plain(variant.get("peer", ""))
     row.rounds = [_steps(run) for run in runs]
@@ -526,7 +528,9 @@ def _row(variant: dict, runs: list[dict]) -> Row:
         setattr(row, name, variant.get(name))
     if "to_loss" in variant:
         row.to_loss = _time_to_loss(variant["to_loss"], len(runs))
-        row.curves = [curve for run in runs if (curve := _curve(run))]
+    row.target = row.to_loss.loss if row.to_loss else certify_loss
+    if row.target is not None:
+        row.curves = [curve for run in runs if (curve := _curve(run, row.target))]
     if memory := variant.get("memory_bytes"):
         by_name = {plain(name): size for name, size in memory["by_name"].items()}
         row.memory = Memory(*(memory[f"{kind}_peak"] for kind in ("live", "reserved", "process")), by_name)
@@ -536,18 +540,19 @@ def _row(variant: dict, runs: list[dict]) -> Row:
 def _time_to_loss(item: dict, rounds: int) -> TimeToLoss:
     known = {name: Estimate(*_estimate(item[name]))
              for name in ("seconds", "steps", "tokens", "joules") if name in item}
-    return TimeToLoss(item["loss"], item["reached"], rounds, item.get("interval", ""), **known, first=_ratio(item.get("speedup_first")))
+    first = item.get("first")
+    return TimeToLoss(item["loss"], item["reached"], rounds, item.get("interval", ""), **known,
+                      first=first and Ratio(*_estimate(first["seconds"]), against=plain(first["against"])))
 
 
-def _curve(run: dict) -> Curve | None:
-    """Of a run until a loss; evaluations without a finite loss are left out."""
+def _curve(run: dict, target: float) -> Curve | None:
+    """Of a run that was evaluated more than once; evaluations without a finite loss are left out."""
     points = [item for item in run.get("evaluations", []) if item["val_loss"] is not None]
-    to_loss = (run["summary"] or {}).get("to_loss")
-    if not points or not to_loss:
+    if not run["summary"] or len(points) < 2:
         return None
     at = [0.0, *accumulate(ms / 1e3 for ms in run["steps"]["step_ms"])]  # seconds after so many steps
     return Curve([item["seconds"] if "seconds" in item else at[item["step"]] for item in points],
-                 [item["val_loss"] for item in points], to_loss["reached"])
+                 [item["val_loss"] for item in points], points[-1]["val_loss"] <= target)
 
 
 def _estimate(estimate: dict, key: str = "value") -> tuple[float, tuple[float, float] | None]:
@@ -559,25 +564,23 @@ def _estimate(estimate: dict, key: str = "value") -> tuple[float, tuple[float, f
 def _ratio(speedup: dict | None) -> Ratio | None:
     if speedup is None:
         return None
-    value, interval = _estimate(speedup, "ratio")
-    return Ratio(value, plain(speedup["against"]), interval)
+    return Ratio(*_estimate(speedup, "ratio"), against=plain(speedup["against"]))
 
 
 def _ablation(item: dict) -> Ablation:
     gains = {}
     for kind in GAINS:
         if kind in item:
-            gain = gains[kind] = Gain(plain(item[kind]["status"]), plain(item[kind]["reason"], 400))
-            if gain.ok:
-                gain.ratio, gain.interval = _estimate(item[kind], "ratio")
+            to_loss, status = item[kind].get("to_loss"), plain(item[kind]["status"])
+            gains[kind] = Gain(*(_estimate(to_loss["seconds"]) if to_loss else
+                                 _estimate(item[kind], "ratio") if status == "ok" else ()),
+                               status=status, reason=plain(item[kind]["reason"], 400), to_loss=bool(to_loss))
     return Ablation(plain(item["rung"]), Workload(*_key(item)), gains)
 
 
 def _scaled(item: dict) -> Scaled:
-    rate, interval = _estimate(item["tokens_per_second"])
-    efficiency, efficiency_interval = _estimate(item["efficiency"])
-    return Scaled(plain(item["variant"]), item["devices"], item["one_batch"], rate, interval, efficiency, efficiency_interval,
-                  item.get("machines", 1), (_key(item)[0], _key(item)[2]) if "config" in item else None)
+    return Scaled(plain(item["variant"]), item["devices"], item["one_batch"],
+                  *(Estimate(*_estimate(item[key])) for key in ("tokens_per_second", "efficiency")), item.get("machines", 1), (_key(item)[0], _key(item)[2]) if "config" in item else None)
 
 
 def _key(item: dict) -> tuple[str, int, int, int]:

@@ -33,6 +33,7 @@ _DASHES = ((0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1.2)
 _MARKERS = "sD^vPXo"
 
 # A peer's time, across all rungs.
+WHISKER = {"color": INK, "elinewidth": 1.1, "capsize": 3, "capthick": 1.1, "zorder": 4}
 PEER_LINE = {"color": "#D55E00", "linewidth": 1.2, "linestyle": (0, (4, 2)), "zorder": 1.5}
 
 # A rung's gains: colour and marker, each enough by itself to tell them apart.

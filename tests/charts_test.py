@@ -143,8 +143,9 @@ def until_loss(data, gave_up=()):
                 first = {"against": item["variant"], "took": took}
             if common := took.keys() & first.get("took", {}).keys():
                 ratios = [first["took"][number]["seconds"] / took[number]["seconds"] for number in common]
-                item["to_loss"]["speedup_first"] = {"ratio": median(ratios), "lo": min(ratios), "hi": max(ratios),
-                                                    "against": first["against"], "rounds": len(ratios)}
+                seconds = {"value": median(ratios), "lo": min(ratios), "hi": max(ratios)}
+                item["to_loss"]["first"] = {"against": first["against"], "seconds": seconds, "steps": seconds,
+                                            "step_ms": {"value": 1.0, "lo": 1.0, "hi": 1.0}}
     return data
 
 
@@ -596,6 +597,13 @@ class BesideTheLadder(unittest.TestCase):
             self.assertAlmostEqual(high, expected[1])
         self.assertEqual([text.get_text() for text in ax.texts], ["baseline", "×1.05   1.05×", "×2.38   2.50×"])
 
+    def test_the_waterfalls_whiskers_are_the_intervals_against_the_baseline(self):
+        data = sample()
+        variant(data, "02_tf32")["speedup_baseline"].update(lo=2.25, hi=2.75)
+        (ax,) = charts_ladder.draw_waterfall(read(data)).axes
+        whiskers = [segment[:, 0].tolist() for drawn in ax.collections for segment in drawn.get_segments()]
+        self.assertIn([2.25, 2.75], whiskers)
+
     def test_a_first_rung_that_has_a_speed_up_is_not_the_baseline(self):
         data = sample()
         data["variants"][2]["config"] = config(8)
@@ -875,6 +883,19 @@ class ToLoss(unittest.TestCase):
             for x, steps in zip(line.get_xdata(), (0, 4, 8, 12), strict=True):
                 self.assertAlmostEqual(x, steps and (900 + steps * (16 + number)) / 1e3)
             self.assertEqual(list(line.get_ydata()), [10 - 0.3 * step for step in (0, 4, 8, 12)])
+
+    def test_seeds_of_fixed_steps_are_drawn_without_a_time_to_the_loss(self):
+        data = until_loss(sample(), [("02_tf32", 0)])
+        data["plan"]["certify_loss"] = LOSS
+        for item in [item["summary"] for item in data["runs"]] + data["variants"]:
+            (item or {}).pop("to_loss", None)
+        (above,) = self.panels(data)
+        self.assertEqual(len(self.curves(above, "02_tf32")), ROUNDS)
+        self.assertEqual(self.marks(above, "x"), [], "none gave up")
+        self.assertIn(f"target: {LOSS:g}", [text.get_text() for text in above.texts])
+        for item in data["runs"]:
+            item["evaluations"] = item.get("evaluations", [])[-1:]
+        self.assertIn("--eval-every", charts_to_loss.draw_to_loss(read(data)))
 
     def test_the_round_of_median_time_is_thick_and_of_an_even_number_the_two_around_it(self):
         for gave_up, thick in (((), [False, True, False]), ([("02_tf32", 1)], [True, False, True])):

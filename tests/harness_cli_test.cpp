@@ -930,6 +930,12 @@ TEST_F(HarnessCli, HorizonsAreSearchedByHalvesAndCertifiedByFreshSeeds) {
   const Outcome outcome = stepladder(horizons + "40");
   EXPECT_EQ(outcome.code, kExitOk) << outcome.out << outcome.err;
   EXPECT_TRUE(says(outcome.out, {"certify a loss of 4.8: 23"})) << outcome.out;
+  EXPECT_TRUE(says(outcome.out, {"search_23", "certify_23"})) << "one table of all";
+  EXPECT_FALSE(says(outcome.out, {"median ms"})) << "no report for each number of steps: " << outcome.out;
+  ASSERT_EQ(stepladder("report h.jsonl --out r").code, kExitOk);
+  const std::string summary = read_file(folder_ / "r/summary.md");
+  EXPECT_LT(summary.find("| search_23 |"), summary.find("| certify_23 |"));
+  EXPECT_LT(summary.find("## certify_23"), summary.find("## search_")) << "what is certified leads";
   const auto seeds_of = [&](const std::string& part) {
     std::vector<int64_t> seeds;
     for (const stepladder::Run& run : load_results((folder_ / "h.jsonl:") + part).runs)

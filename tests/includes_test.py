@@ -13,8 +13,8 @@ ROOMS = {
     "results": {"base"},
     "run": {"base", "results"},
     "plan": {"base", "results", "run"},
-    "report": {"base", "results", "plan"},
     "verdict": {"base", "results", "plan"},
+    "report": {"base", "results", "plan", "verdict"},
     "rung": {"base", "results", "run", "plan"},
     "cli": {"base", "results", "run", "plan", "report", "verdict"},
 }

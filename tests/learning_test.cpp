@@ -269,6 +269,21 @@ TEST(LearningComparison, ATrainerThatIgnoresItsSeedIsNotTested) {
   EXPECT_EQ(row.learning->interval(*row.learning->change.seconds), std::nullopt);
 }
 
+TEST(LearningComparison, DataInTheSameOrderFromEachSeedAreNoSample) {
+  for (const Json& shuffle : {Json(true), Json(false), Json()}) {
+    Trainers trainers(12, 0.3, 0.0);
+    trainers.base.plan["shuffle"] = shuffle;
+    const ComparedRow row = trainers.compared().rows[0];
+    EXPECT_EQ(row.verdict, shuffle == false ? Verdict::not_told_apart : Verdict::slower) << shuffle;
+    EXPECT_EQ(row.learning->interval(*row.learning->change.seconds).has_value(), shuffle != false);
+    EXPECT_EQ(says(row.reason, {"BASE", "--shuffle"}), shuffle == false) << row.reason;
+    EXPECT_EQ(row.learning->more.empty(), shuffle == false);
+  }
+  Trainers own(12, 0.3, 0.0);
+  own.base.plan["shuffle"] = false, own.base.plan["ladder"] = {{"name", "mine"}};
+  EXPECT_FALSE(has_fixed_order(own.base)) << "whose order of data is its own";
+}
+
 TEST(LearningComparison, WhereBothLearnTheSameTheTimeDecides) {
   Trainers trainers(8, 0.0, -0.02);
   for (size_t i = 0; i < trainers.base.runs.size(); ++i) {
@@ -472,8 +487,7 @@ TEST(Certificate, IsTheMeansOneSidedTTest) {
   const std::vector<Certificate> all = certificates(with_losses({3.27, 3.28, 3.26, 3.27}), 3.3);
   EXPECT_TRUE(all[0].holds());
   EXPECT_EQ(exit_code(all), kExitOk);
-  for (const bool markdown : {false, true}) {
-    const std::string text = certificate_text(all, markdown);
+  for (const std::string& text : {section_of(all).terminal(false), section_of(all).markdown()}) {
     EXPECT_TRUE(says(text, {kRung, "3.2700", "0.0082", "1340: 3.2700", "CERTIFIED"})) << text;
   }
 }
@@ -574,26 +588,60 @@ const Results& recorded() {
 }
 constexpr double kRecordedLoss = 5.6;  // which every seed reaches, the last after some 350 steps
 
-/// Logarithms of the steps to the loss, one a seed, from every so manieth evaluation.
+/// Logarithms of the steps to the loss, one a seed, as evaluated every so many steps and after the last; NaN
+/// where that doesn't tell.
 Samples recorded_log_steps(int64_t every) {
   Samples logs;
   for (const stepladder::Run& run : recorded().runs) {
     std::vector<Evaluation> thinned;
     for (const Evaluation& one : run.evaluations)
-      if (one.step % every == 0) thinned.push_back(one);
-    logs.push_back(std::log(crossing(thinned, kRecordedLoss).value()));
+      if (one.step % every == 0 || one.step == run.summary->to_loss->steps) thinned.push_back(one);
+    try {
+      logs.push_back(std::log(crossing(thinned, kRecordedLoss).value_or(NAN)));
+    } catch (const InputError&) {
+      logs.push_back(NAN);
+    }
   }
   return logs;
 }
 
 TEST(LearningPower, TheCrossingOfRecordedCurvesDoesNotDependOnHowOftenIsEvaluated) {
-  const Spread all = spread_of(recorded_log_steps(10));
-  ASSERT_EQ(recorded_log_steps(10).size(), 32U);
-  for (const int64_t every : {20, 50, 100}) {
-    const Spread coarse = spread_of(recorded_log_steps(every));
-    std::cout << every << " steps between evaluations: " << 100 * (coarse.mean - all.mean)
-              << " % later, of a spread of " << 100 * all.deviation << " %\n";
-    EXPECT_NEAR(coarse.mean, all.mean, all.deviation / std::sqrt(32.0)) << every;
+  const Samples fine = recorded_log_steps(10);
+  const Spread all = spread_of(fine);
+  ASSERT_EQ(fine.size(), 32U);
+  tell("seeds", all);
+  for (const int64_t every : {20, 50, 100, 250}) {
+    const Samples coarse = recorded_log_steps(every);
+    Samples error;
+    for (size_t seed = 0; seed < fine.size(); ++seed)
+      if (std::isfinite(coarse[seed])) error.push_back(coarse[seed] - fine[seed]);
+    tell(cat("every ", every, " in place of 10 steps, ", error.size(), " seeds: error"), spread_of(error));
+    EXPECT_EQ(error.size(), every == 250 ? 27U : 32U) << "the others don't tell";
+    EXPECT_NEAR(spread_of(error).mean, 0.0, all.deviation / std::sqrt(32.0)) << every;
+    EXPECT_LT(spread_of(error).deviation, all.deviation) << every;
+  }
+}
+
+TEST(LearningPower, SoManySeedsOfRecordedCurvesTellAsIsSaid) {
+  constexpr int kGates = 300;
+  const Samples logs = recorded_log_steps(10);
+  const double deviation = std::sqrt(2.0) * spread_of(logs).deviation;  // of a pair of unlike seeds
+  std::mt19937_64 random(13);
+  const auto any = [&] { return std::exp(logs[random() % logs.size()]); };
+  for (const int percent : {1, 2, 5}) {
+    const size_t seeds = seeds_to_tell(percent / 100.0, deviation, kFalseAlarms);
+    int found = 0;
+    for (int gate = 0; gate < kGates; ++gate) {
+      std::vector<SeedPair> pairs;
+      for (size_t seed = 0; seed < seeds; ++seed)
+        pairs.push_back({.base_steps = any(),
+                         .next_steps = any() * (1 + percent / 100.0),
+                         .log_time = 0.0,
+                         .log_joules = {}});
+      found += learning_change(pairs).p_slower <= kFalseAlarms / 2;
+    }
+    std::cout << percent << " %: " << seeds << " seeds, found in " << found << " of " << kGates << "\n";
+    EXPECT_NEAR(found, kGates * 0.9, kGates * 0.05) << percent;
   }
 }
 

@@ -1093,6 +1093,26 @@ TEST_F(Switches, InPairsTellHowTheyInteract) {
   EXPECT_FALSE(says(report, {"ladder gain"})) << "switches have no place in a ladder";
 }
 
+TEST_F(Switches, UntilALossAreJudgedByStepsByTimeAndByBoth) {
+  std::string text = read_file(folder_ / "own/train.sh");
+  // --fast learns half as fast, so that a loss of 2 takes 28 steps in place of 14.
+  text.insert(text.find("\ndone\nsay") + 1, R"(  left=$((900 - (i + 1) * ${rate:=$((fast ? 25 : 50))}))
+  say '{"event":"eval","step":'$((i + 1))',"val_loss":'$((left / 100)).$(printf %02d $((left % 100)))'}'
+  [ $left -gt 200 ] || break
+)");
+  write_file(folder_ / "own/train.sh", text);
+  ASSERT_EQ(ablate("--pairs --rounds 1 --until-loss 2 --max-steps 40 --eval-every 1").code, 0);
+  const Json file = json(), fast = file["ablations"][0], both = file["interactions"][0];
+  EXPECT_NEAR(fast["only"]["to_loss"]["steps"]["value"].get<double>(), 0.5, 1e-9);
+  EXPECT_NEAR(fast["only"]["to_loss"]["step_ms"]["value"].get<double>(), 2.0, 1e-9);
+  EXPECT_NEAR(fast["only"]["to_loss"]["seconds"]["value"].get<double>(), 1.0, 1e-9);
+  EXPECT_NEAR(both["seconds"]["value"].get<double>(), 20.0 / 6 / (2.0 * 1.25), 1e-9);
+  EXPECT_NEAR(both["steps"]["value"].get<double>(), 1.0, 1e-9);
+  const std::string report = stepladder("report r.json").out;
+  EXPECT_TRUE(says(report, {"leave-one-out", "x steps", "0.50", "x seconds", "1.00", "of steps"})) << report;
+  EXPECT_LT(report.find("leave-one-out"), report.find("median ms")) << "what was asked for comes first";
+}
+
 TEST_F(Switches, AreGoneOnWithAndChosen) {
   ASSERT_EQ(ablate("--rungs faster --rounds 1").code, 0);
   EXPECT_EQ(gains_of("faster"), (std::map<std::string, double>{{"without", 1.25}, {"only", 1.25}}));
@@ -1367,12 +1387,24 @@ TEST_F(OwnTrainer, ThatNeverEvaluatesEndsSoonWhereALossIsToBeReached) {
   EXPECT_TRUE(says(results().runs[0].reason, {"validation loss", "run.evaluated"}));
 }
 
+TEST_F(OwnTrainer, WhoseValidationLossIsNotFiniteHasDiverged) {
+  trainer("trainer.sh", cat(kStart, kSteps, R"(say '{"event":"eval","step":'$i',"val_loss":null}'
+)",
+                            kEnd));
+  EXPECT_EQ(run("--rungs 00 --until-loss 2 --eval-every 2 --max-steps 4 --rounds 1").code, kExitFailed);
+  EXPECT_EQ(results().runs[0].status, Status::diverged);
+  EXPECT_TRUE(says(results().runs[0].reason, {"validation loss", "finite"})) << results().runs[0].reason;
+}
+
 TEST_F(OwnTrainer, WithoutASeedIsSaidToTrainFromTheSameOne) {
   trainer("trainer.sh", cat(kStart, kSteps, R"(say '{"event":"eval","step":'$i',"val_loss":1}'
 )",
                             kEnd));
   const std::string until = "--rungs 00 --until-loss 2 --eval-every 2 --max-steps 4 --rounds 1";
   EXPECT_TRUE(says(run(until).err, {"00_slow", "{seed}"}));
+  const std::string report =
+      run("--rungs 00 --until-loss 2 --eval-every 2 --max-steps 4 --rounds 2 --overwrite").out;
+  EXPECT_TRUE(says(report, {"ignores its seed", "first evaluation in 2 of 2"})) << report;
   std::string text = read_file(folder_ / "own/ladder.json");
   text.replace(text.find(R"("20"])"), 5, R"("20", "{seed}")");
   write_file(folder_ / "own/ladder.json", text);

@@ -237,16 +237,18 @@ class Page(unittest.TestCase):
     def test_time_to_a_loss_is_a_table_where_a_row_knows_it(self):
         data = until_loss(sample(), [("00_fp32_baseline", 0), *(("02_tf32", number) for number in range(ROUNDS))])
         heads, rows = table_with(page_of(data), "trained to a loss")
-        self.assertEqual(heads, ["trained to a loss", "val loss", "reached", "seconds", "x 00_fp32_baseline", "steps", "Mtokens",
-                                 "kJ"])
+        self.assertEqual(heads, ["trained to a loss", "val loss", "reached", "seconds", "steps", "step ms", "Mtokens", "kJ"])
         self.assertEqual([row[1:] for row in rows], [
-            ["<= 7", "2 of 3", "1.307 1.302 to 1.312", "1.00 1.00 to 1.00", "10 10 to 10", "2.45",
-             "0.571 0.568 to 0.573"],
-            ["<= 7", "3 of 3", "1.282 1.272 to 1.292", "1.02 1.02 to 1.02", "10 10 to 10", "2.45", "0.558 0.554 to 0.563"],
+            ["<= 7", "2 of 3", "1.307 1.302 to 1.312", "10 10 to 10", "41.50 41.00 to 42.00", "2.45", "0.571 0.568 to 0.573"],
+            ["<= 7", "3 of 3", "1.282 1.272 to 1.292", "10 10 to 10", "39.00 38.00 to 40.00", "2.45", "0.558 0.554 to 0.563"],
             ["<= 7", "0 of 3", "-", "-", "-", "-", "-"]])
+        heads, rows = table_with(page_of(data), "x seconds")
+        self.assertEqual(heads[1:], ["than", "x steps", "x time a step", "x seconds", "x joules"])
+        self.assertEqual([row[1:] for row in rows], [["00_fp32_baseline", "1.00 1.00 to 1.00", "1.05 1.05 to 1.05", "1.02 1.02 to 1.02",
+                                                      "1.02 1.02 to 1.02"]])
         self.assertEqual(table_with(page_of(sample()), "trained to a loss"), ([], []))
         heads, _ = table_with(page_of(data, on("Tesla T4", until_loss(sample()))), "trained to a loss")
-        self.assertEqual(heads[2:], ["reached", "x 00_fp32_baseline", "steps", "Mtokens"])
+        self.assertEqual(heads[2:], ["reached", "steps", "Mtokens"])
 
     def test_a_ratios_interval_is_named_by_the_rounds_of_both(self):
         data = sample()
@@ -283,6 +285,14 @@ class Page(unittest.TestCase):
         self.assertNotRegex(Tags(ladder).text, r"\d ms|GiB|tok/s|J/step|tok/J|Mcycles|17\.0")
         for absolute in ("ladder", "memory", "energy", "to_loss", "steps", "batch", "dtype", "phases", "gap", "history"):
             self.assertIn(f"<li>{absolute}: several devices", html)
+
+    def test_training_to_a_loss_leads_with_its_curves_and_factors(self):
+        html = page_of(until_loss(sample()), charts=True)
+        places = [html.index(part) for part in ('<section class="answer">', 'id="chart-to_loss"', 'id="ladder"', ">x seconds<",
+                                                ">median<small>", 'id="chart-ladder"')]
+        self.assertEqual(places, sorted(places))
+        self.assertEqual(html.count('id="chart-to_loss"'), 1)
+        self.assertIn("chart-to_loss", page_of(everything(), charts=True))
 
     def test_several_devices_stand_beside_each_other(self):
         one, other = (with_other_peer(with_peers(sample())) for _ in range(2))

@@ -157,8 +157,8 @@ class Beside(unittest.TestCase):
     def test_a_gain_is_the_ladder_table_s_where_that_has_it(self):
         measured = ours(LADDER)
         rows = {row.rung: row for row in measured.workloads[0].rows}
-        rows["10_padded_vocab"].baseline = results.Ratio(12.6, "00_fp32_baseline")
-        rows["09_flash_attention"].previous = results.Ratio(1.2, "08_fused_elementwise")
+        rows["10_padded_vocab"].baseline = results.Ratio(12.6, against="00_fp32_baseline")
+        rows["09_flash_attention"].previous = results.Ratio(1.2, against="08_fused_elementwise")
         self.assertEqual(table(*GUNTON, [measured]).lines[4].ours_ratio, "12.60×")
         total = table("gunton-2024-07", "Speed-up in total, A100", [measured])
         self.assertEqual(total.lines[0].ours, "12.60")

@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import platform
 import shutil
 import socket
 import statistics
@@ -138,7 +139,7 @@ for i in range(99):
         self.assertEqual((code, errors), (0, ""))
         self.assertEqual((start["event"], start["protocol"], start["backend"], start["rank"]), ("start", 1, "cpu", 0))
         self.assertEqual(start["config"], {"B": 16, "T": 1024, "dtype": "bf16", "lr": None, "layers": 12,
-                                           "kind": "Ellipsis"})
+                                           "kind": "Ellipsis", "versions": {"python": platform.python_version()}})
         self.assertEqual(start["host"], os.uname().nodename)
         self.assertTrue(0 < start["startup_ms"] < 60e3)
         self.assertEqual([(step["event"], step["step"], step["loss"], step["lr"], step["grad_norm"]) for step in steps],
@@ -700,7 +701,7 @@ class HuggingFace(Python):
     def test_a_step_is_told_with_its_logged_loss(self):
         code, errors, (start, *steps, end) = self.run_script("losses = [4, 3, 2]" + TRANSFORMERS)
         self.assertEqual((code, errors, end["event"]), (0, "3\n", "end"))
-        self.assertEqual(start["config"], {"B": 8, "T": 64, "dtype": "f32"})
+        self.assertEqual({**start["config"], "versions": None}, {"B": 8, "T": 64, "dtype": "f32", "versions": None})
         self.assertEqual([(step["loss"], step["grad_norm"], step["lr"]) for step in steps],
                          [(loss, 0.5, 0.1) for loss in (4, 3, 2)])
         self.took(steps, 20, 38)

@@ -72,6 +72,25 @@ def ratio(before: dict[int, dict], after: dict[int, dict]) -> list[float]:
     return [of(before[number]) / of(after[number]) for number in sorted(before.keys() & after.keys())]
 
 
+def to_loss(run: dict) -> dict[str, float] | None:
+    """What it took a run to cross its loss, on the falling curve nearest to its evaluations; None where it did not."""
+    until, pools = run["summary"]["to_loss"], []  # of evaluations: their number, sums of losses and of logarithms of steps
+    if not until["reached"]:
+        return None
+    for item in run["evaluations"]:
+        if item["step"] > 0:
+            pools.append((1, item["val_loss"], math.log(item["step"])))
+        while len(pools) > 1 and pools[-1][1] / pools[-1][0] >= pools[-2][1] / pools[-2][0]:
+            pools[-2:] = [tuple(map(sum, zip(*pools[-2:])))]
+    curve = [(losses / count, logs / count) for count, losses, logs in pools]
+    below = next(place for place, (loss, _) in enumerate(curve) if loss <= until["loss"])
+    (high, begin), (low, end) = curve[below - 1:below + 1]
+    steps = math.exp(begin + (end - begin) * (high - until["loss"]) / (high - low))
+    step_ms = (until["seconds"] * 1e3 - run["summary"]["first_step_ms"]) / (until["steps"] - 1)
+    return {"steps": steps, "step_ms": step_ms,
+            "seconds": until["seconds"] - (until["steps"] - steps) * step_ms * 1e-3}
+
+
 class Recomputed(unittest.TestCase):
     def close(self, derived: dict, values: list[float], of: str, key: str = "value") -> None:
         self.assertTrue(math.isclose(derived[key], median(values), rel_tol=1e-12), of)
@@ -100,6 +119,16 @@ class Recomputed(unittest.TestCase):
                                                      rel_tol=SHORT), of)
                         rate = tokens(run["config"]) * 1e3 / summary["median_step_ms"]
                         self.assertTrue(math.isclose(rate, summary["tokens_per_second"], rel_tol=1e-9), of)
+                if variant.get("to_loss", {}).get("reached"):
+                    took = {number: one for number, run in runs.items() if (one := to_loss(run))}
+                    self.assertEqual(variant["to_loss"]["reached"], len(took), of)
+                    first = variant["to_loss"]["first"]
+                    other = {number: to_loss(run) for number, run in rows[first["against"], where].items()}
+                    for key in ("steps", "step_ms", "seconds"):
+                        self.close(variant["to_loss"][key], [one[key] for one in took.values()], of)
+                        self.close(first[key], [other[number][key] / one[key] for number, one in sorted(took.items())
+                                                if other.get(number)], f"{of} against {first['against']}")
+                    checked += 1
                 below = []
                 while (below or [name])[-1] in PARENTS and PARENTS[(below or [name])[-1]]:
                     below.append(PARENTS[(below or [name])[-1]])

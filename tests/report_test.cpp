@@ -390,13 +390,15 @@ TEST(Report, TimeToALossIsComparedInTheRoundsThatBothReachedIt) {
     add("02_tf32", round, round == 0 ? 60 : 500, round == 0);
   }
   const std::vector<ResultRow> rows = aggregate(results_from(results_json(runs)));
-  EXPECT_DOUBLE_EQ(rows[0].numbers->to_loss->first->ratio.value, 1.0);
-  const std::optional<Speedup> faster = rows[1].numbers->to_loss->first;
+  EXPECT_DOUBLE_EQ(rows[0].numbers->to_loss->first->seconds.value, 1.0);
+  const std::optional<Sooner> faster = rows[1].numbers->to_loss->first;
   ASSERT_TRUE(faster);
   EXPECT_EQ(faster->against, "00_fp32_baseline");
-  EXPECT_NEAR(faster->ratio.value, 100.0 / 60, 1e-12) << "not the other's median of three seeds";
-  EXPECT_EQ(faster->ratio.rounds, 1);
-  EXPECT_TRUE(says(markdown(results_json(runs)), {"x 00_fp32_baseline", "| 1.67 |"}));
+  EXPECT_NEAR(faster->seconds.value, 100.0 / 60, 1e-12) << "not the other's median of three seeds";
+  EXPECT_EQ(faster->seconds.rounds, 1);
+  EXPECT_DOUBLE_EQ(faster->steps.value, 1.0);
+  EXPECT_NEAR(faster->step_ms.value, (100e3 - 912.34) / (60e3 - 912.34), 1e-12) << "without the first step";
+  EXPECT_TRUE(says(markdown(results_json(runs)), {"| 00_fp32_baseline |", "| 1.67 |"}));
 }
 
 TEST(Report, NothingIsClaimedOnRowsThatWereDisturbedInEveryRound) {

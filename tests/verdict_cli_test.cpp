@@ -393,11 +393,11 @@ fi
 }
 
 TEST_F(VerdictCli, GateUntilALossTellsWhichReachesItSooner) {
-  const auto gate_of = [&](int base_rate, int new_rate, const std::string& more) {
+  const auto gate_of = [&](int base_rate, int new_rate, const std::string& more, int new_noise = 59) {
     FakeRung fake;
     fake.before_step = learning_at(base_rate, 37);
     fake.write(base_);
-    fake.before_step = learning_at(new_rate, 59);
+    fake.before_step = learning_at(new_rate, new_noise);
     fake.write(new_);
     return stepladder(
         cat("gate base new --backend cpu --model gpt2-tiny --batch 4 --seq 32 --data data.bin --val-data "
@@ -409,6 +409,7 @@ TEST_F(VerdictCli, GateUntilALossTellsWhichReachesItSooner) {
   EXPECT_EQ(outcome.code, kExitRegression) << outcome.out << outcome.err;
   EXPECT_TRUE(says(outcome.out, {"SLOWER"})) << outcome.out;
   EXPECT_EQ(loaded("reports/gate/new.jsonl").runs.size(), 6U) << "told at the first look";
+  EXPECT_EQ(loaded("reports/gate/new.jsonl").plan["shuffle"], true);
   EXPECT_EQ(stepladder("compare reports/gate/base.jsonl reports/gate/new.jsonl").code, kExitRegression);
   outcome = gate_of(400, 500, "--max-pairs 8 --out verdict.xml --out verdict.md");
   EXPECT_EQ(outcome.code, kExitOk) << outcome.out << outcome.err;
@@ -417,6 +418,10 @@ TEST_F(VerdictCli, GateUntilALossTellsWhichReachesItSooner) {
   outcome = gate_of(400, 400, "--max-pairs 8");
   EXPECT_EQ(outcome.code, kExitInconclusive) << outcome.out << outcome.err;
   EXPECT_EQ(loaded("reports/gate/new.jsonl").runs.size(), 8U) << "not told apart, so all pairs are used";
+  outcome = gate_of(400, 400, "--max-pairs 12 --seed 7 --pairs 6", /*new_noise=*/0);
+  EXPECT_EQ(outcome.code, kExitInconclusive) << outcome.out;
+  EXPECT_TRUE(says(outcome.out, {"NEW", "ignores its seed"})) << outcome.out;
+  EXPECT_EQ(loaded("reports/gate/new.jsonl").runs.size(), 6U) << "more of the same tell nothing";
   outcome = gate_of(500, 20, "--max-pairs 14");
   EXPECT_EQ(outcome.code, kExitRegression) << "no seed of NEW reaches the loss: " << outcome.out;
   EXPECT_EQ(gate_of(500, 400, "--threshold 2").code, kExitUsage);

@@ -30,7 +30,9 @@ int certify(CertifyOptions& options) {
   if (!options.loss) throw InputError("certify: which loss? give --loss");
   const std::vector<Certificate> all = certificates(results, *options.loss);
   if (all.empty()) throw InputError(cat(options.file, " has no run of a rung"));
-  std::cout << certificate_text(all, options.format == "markdown", options.wide) << std::flush;
+  const Section section = section_of(all);
+  std::cout << (options.format == "markdown" ? section.markdown() : section.terminal(options.wide))
+            << std::flush;
   return exit_code(all);
 }
 

@@ -78,7 +78,7 @@ Rows uses_of(const Run& run, const Program& program, const Ladder& ladder) {
   return {
       {"run", "yes"},
       {"gate", held_to_a_loss ? "yes" : "yes; losses are not compared: \"tolerance\" in its ladder file"},
-      {"run --until-loss",
+      {"run --until-loss, --seeds",
        run.evaluations.empty()
            ? "no validation loss came: after a step, `if run.evaluation_due: run.evaluated(validate())`"
        : is_told(program, "seed") ? "yes"

@@ -150,6 +150,8 @@ Side side_of(const GateOptions& options, const Contender& contender, const std::
     side.plan.programs.push_back(std::move(program));
   }
   complete(side.plan, options.measure, probe);
+  // As --seeds does, or the order of the data ignores the seed.
+  if (options.measure.until_loss) side.plan.settings.shuffle = true;
   if (other) side.plan.own_batch = other->own_batch;
   side.plan.stopping.rounds = options.max_pairs;
   return side;
@@ -209,7 +211,8 @@ Comparison measure(const GateOptions& options, const Side& base, const Side& nex
     if (pairs.pairs() < first && !final) continue;
     Comparison comparison = looks.look(base.results, next.results, pairs.pairs(), final);
     for (const ComparedRow& row : comparison.rows)
-      if (!undecided(row.verdict)) pairs.set_done({row.variant, row.workload});
+      if (!undecided(row.verdict) || (row.learning && !row.learning->no_interval.empty()))
+        pairs.set_done({row.variant, row.workload});  // nothing more to tell
     if (!late && !pairs.exhausted()) continue;
     if (late && undecided(overall(comparison.rows)))
       comparison.notes.push_back(cat("--max-time was up after ", pairs.pairs(), " pairs."));

@@ -485,8 +485,13 @@ int measure(const MeasureOptions& options, Plan plan) {
   }
   const bool late = text_at(stopped, "reason") == "max_time";
   file.finish(std::move(stopped), exit_code_of);
-  std::cout << section_of(file.results()).terminal(options.wide) << besides_steps(file.results().runs)
-            << "\nwrote " << printable(options.out, kMaxMessage) << std::endl;
+  const Findings findings(file.results());
+  if (options.brief)
+    for (const Certificate& c : findings.certificates)
+      std::cout << options.part << ": " << c.found() << ": " << c.verdict() << std::endl;
+  else
+    std::cout << section_of(findings).terminal(options.wide) << besides_steps(file.results().runs)
+              << "\nwrote " << printable(options.out, kMaxMessage) << std::endl;
   const auto& runs = file.results().runs;
   if (late && runs.size() == runs_before)
     std::cerr
@@ -498,10 +503,7 @@ int measure(const MeasureOptions& options, Plan plan) {
               << " was not reached in " << missed << " of " << runs.size()
               << " runs: raise --max-steps or --until-loss" << std::endl;
   const int code = exit_code_of(file.results());
-  if (!options.certify_loss || code != kExitOk) return code;
-  const std::vector<Certificate> all = certificates(file.results(), *options.certify_loss);
-  std::cout << "\n" << certificate_text(all, /*markdown=*/false, options.wide) << std::flush;
-  return exit_code(all);
+  return options.certify_loss && code == kExitOk ? exit_code(findings.certificates) : code;
 }
 
 }  // namespace stepladder

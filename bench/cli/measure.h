@@ -39,6 +39,7 @@ struct MeasureOptions {
   RungSettings rung;  // the options that a rung's executable has too
   std::string out = kLatestResults, part;
   bool resume = false, retry_failed = false, overwrite = false, wide = false;
+  bool brief = false;       // of certificates: a line for each in place of the report
   bool check_only = false;  // a campaign's, of its parts: says what is wrong, measures nothing
   double timeout = 1800.0;
   std::vector<std::string> devices;

@@ -38,13 +38,14 @@ namespace {
 
 struct ReportOptions {
   std::vector<std::string> results;
-  std::string out, into;
+  std::string out, into, title;
   bool wide = false;
 
   std::vector<Option> options() {
     return {{"RESULT", &results, "", "results files, finished or not, or a part of one, FILE:PART"},
             {"out", &out, "DIR",
              "where to write; default: beside the first RESULT, or report/ for one that lies here", "Report"},
+            {"title", &title, "TEXT", "of the page and summary; default: a ladder's name", "Report"},
             wide_option(wide, "Report"),
             {"into", &into, "FILE", "also renews what is between <!-- stepladder: begin --> and end in it",
              "Report"}};
@@ -128,15 +129,25 @@ class Given {
       }
     }
     if (files_.empty() && others_.empty()) throw InputError("no results file is among those given");
-    // The file that holds the most of a ladder leads.
-    std::ranges::stable_sort(files_, std::greater(),
-                             [](const MeasuredFile& file) { return ladder_size(file.findings); });
+    // The file that holds the most of a ladder leads, of those of a search for steps the one that certifies.
+    std::ranges::stable_sort(files_, std::greater(), [](const MeasuredFile& file) {
+      const auto& all = file.findings.certificates;
+      const bool certifies = !all.empty() && exit_code(all) == kExitOk;
+      return std::pair(ladder_size(file.findings), certifies && file.name.starts_with(Certificate::kFresh));
+    });
     shorten_names();
   }
 
   const std::vector<MeasuredFile>& files() const { return files_; }
   bool ratios_only() const { return of_several_devices(files_, profiles()); }
-  Json page() const { return page_json(files_, profiles()); }
+  /// The name of the one ladder that all files are of, unless it is ours: "" where there is none.
+  std::string ladder() const {
+    std::set<std::string> names;
+    for (const MeasuredFile& file : files_)
+      names.insert(file.findings.ladder.built_in() ? "" : file.findings.ladder.name);
+    return names.size() == 1 ? *names.begin() : "";
+  }
+  Json page(const std::string& title) const { return page_json(files_, profiles(), title); }
 
   /// What charts are drawn of: results, then profiles and a history, which is made of several results where
   /// none was given. Leaves no results behind.
@@ -219,9 +230,14 @@ void write(const std::string& path, const std::string& text) {
 }
 
 /// Tables on stdout, and in summary.md and results.csv.
-void print_tables(const Given& given, const std::filesystem::path& out, bool wide) {
+void print_tables(const Given& given, const std::filesystem::path& out, const std::string& title, bool wide) {
   const bool ratios_only = given.ratios_only();
-  std::string markdown = "# Stepladder\n";
+  std::string markdown =
+      cat("# Stepladder", title.empty() ? "" : ": " + markdown_text(printable(title, 200)), "\n");
+  if (const Section horizons = horizons_of(given.files()); !horizons.tables.empty()) {
+    markdown += "\n" + horizons.markdown();
+    std::cout << horizons.terminal(wide) << "\n";
+  }
   for (const MeasuredFile& file : given.files()) {
     Section section = section_of(file.findings, ratios_only);
     if (given.files().size() > 1) {
@@ -288,7 +304,8 @@ int report(ReportOptions& options) {
   for (const auto& [file, kind] : {std::pair("summary.md", "summary"), std::pair("results.csv", "table"),
                                    std::pair("index.html", "page"), std::pair("published.md", "published")})
     check_same_kind((out / file).string(), kind);
-  print_tables(given, out, options.wide);
+  if (options.title.empty()) options.title = given.ladder();
+  print_tables(given, out, options.title, options.wide);
   if (!into.empty()) write(options.into, into);
   check_interrupted();
   std::vector<Fd> files;
@@ -297,7 +314,7 @@ int report(ReportOptions& options) {
     files.push_back(memory_file(dump(json)));
     paths.push_back(cat("/proc/", ::getpid(), "/fd/", files.back().get()));
   };
-  pass(given.page());
+  pass(given.page(options.title));
   for (const Json& chart : given.charts()) pass(chart);
   paths.push_back("--out=" + out.string());
   return draw("report.py", paths) ? kExitOk : kExitFailed;

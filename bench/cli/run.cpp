@@ -6,6 +6,7 @@
 #include "bench/cli/measure.h"
 #include "bench/plan/ladder_file.h"
 #include "bench/plan/presets.h"
+#include "bench/verdict/certificate.h"
 
 namespace stepladder {
 namespace {
@@ -45,12 +46,23 @@ struct RunOptions {
   }
 };
 
+/// All that a file knows of whether numbers of steps certify the loss.
+Section horizons_in(const std::string& file, double loss) {
+  std::vector<Certificate> all;
+  for (const Part& part : load_measured_parts(file))
+    for (Certificate& c : certificates(part.results, loss)) {
+      c.part = part.name;
+      all.push_back(std::move(c));
+    }
+  return of_horizons(std::move(all));
+}
+
 /// Finds the fewest steps on a grid of 5 % that certify the loss: by halves, then certified by seeds that
 /// have not taken part in the search, as what was found by looking is too good by chance. Each number of
 /// steps is a part of the results file.
 int find_horizon(const MeasureOptions& asked, const Plan& plan, int64_t last) {
   constexpr double kGrid = 1.05;
-  constexpr const char *kSearch = "search_", *kCertify = "certify_";
+  constexpr const char *kSearch = Certificate::kSearch, *kCertify = Certificate::kFresh;
   if (!asked.certify_loss || !asked.steps || plan.programs.size() != 1)
     throw InputError(
         "--horizons asks for the fewest steps of one rung: give --certify-loss, --seeds, --steps and "
@@ -66,8 +78,8 @@ int find_horizon(const MeasureOptions& asked, const Plan& plan, int64_t last) {
     MeasureOptions one = asked;
     one.steps = steps;
     one.part = cat(fresh ? kCertify : kSearch, steps);
+    one.brief = true;
     if (fresh) one.rung.seed += static_cast<uint64_t>(asked.seeds.value_or(0));
-    std::cout << "\n" << steps << (fresh ? " steps, certified by fresh seeds\n" : " steps\n") << std::flush;
     return measure(one, plan);
   };
   size_t least = 0, most = grid.size();
@@ -81,12 +93,14 @@ int find_horizon(const MeasureOptions& asked, const Plan& plan, int64_t last) {
     const int code = exit_of(grid[i], /*fresh=*/true);
     if (code == kExitInconclusive) continue;
     if (code == kExitOk)
-      std::cout << "\nThe fewest steps on a grid of 5 % that certify a loss of "
+      std::cout << horizons_in(asked.out, *asked.certify_loss).terminal(asked.wide)
+                << "The fewest steps on a grid of 5 % that certify a loss of "
                 << number_text(*asked.certify_loss) << ": " << grid[i] << ", as parts of "
                 << printable(asked.out, kMaxMessage) << " show.\n"
                 << std::flush;
     return code;
   }
+  std::cout << horizons_in(asked.out, *asked.certify_loss).terminal(asked.wide) << std::flush;
   std::cerr << "stepladder: up to " << grid.back() << " steps certify no loss of "
             << number_text(*asked.certify_loss) << ": raise --horizons or the loss\n";
   return kExitInconclusive;

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "bench/plan/ladder_file.h"
+#include "bench/results/crossing.h"
 #include "bench/results/rounds.h"
 #include "bench/results/run_json.h"
 #include "model/error.h"
@@ -94,10 +95,27 @@ Gain gain_of(const Results& results, const std::string& before, const std::strin
   if (const auto ratio = speedup(from, to)) {
     gain.ratio = *ratio;
     gain.saved_bytes = live_peak(from) - live_peak(to);
+    gain.to_loss = sooner(from, to);
   } else {
     gain.status = "missing", gain.reason = cat(before, " and ", after, " have no round in common");
   }
   return gain;
+}
+
+/// What one switch is worth beside another, of the runs with both off, each alone, and both: over the rounds
+/// in which `of` is known of all four. Nothing where there is none.
+template <class Of>
+std::optional<Estimate> interaction(const Rounds (&four)[4], Of of) {
+  std::vector<double> ratios;
+  for (const auto& [round, run] : four[3]) {
+    std::vector<double> values;
+    for (const Rounds& rounds : four)
+      if (const auto at = rounds.find(round);
+          at != rounds.end() && at->second->status == Status::ok && !at->second->disturbed())
+        if (const std::optional<double> value = of(*at->second)) values.push_back(*value);
+    if (values.size() == 4) ratios.push_back(values[1] * values[2] / (values[0] * values[3]));
+  }
+  return ratios.empty() ? std::nullopt : std::optional(median_over_rounds(ratios));
 }
 
 Json to_json(const Gain& gain) {
@@ -107,10 +125,20 @@ Json to_json(const Gain& gain) {
   json.update(to_json(gain.ratio, "ratio"));
   json["rounds"] = gain.ratio.rounds;
   json["saved_bytes"] = gain.saved_bytes;
+  if (gain.to_loss) json["to_loss"] = to_json(*gain.to_loss);
   return json;
 }
 
 }  // namespace
+
+Json to_json(const Sooner& sooner) {
+  Json json = {{"against", sooner.against},
+               {"seconds", to_json(sooner.seconds)},
+               {"steps", to_json(sooner.steps)},
+               {"step_ms", to_json(sooner.step_ms)}};
+  if (sooner.joules) json["joules"] = to_json(*sooner.joules);
+  return json;
+}
 
 const Rung& tuned_rung(const Ladder& ladder) {
   const auto tuned = std::find_if(ladder.rungs.rbegin(), ladder.rungs.rend(),
@@ -190,25 +218,26 @@ std::vector<AblatedPair> ablated_pairs(const Results& results) {
   std::vector<AblatedPair> rows;
   for (const Json& config : configs_of(results)) {
     const std::string workload = workload_of(config);
-    const auto ms_of = [&](const std::string& variant) {  // a step, by round
-      std::map<int64_t, double> ms;
-      for (const auto& [round, run] : rounds_of(results, {variant, workload}))
-        if (run->status == Status::ok && !run->disturbed()) ms[round] = run->summary->median_step_ms;
-      return ms;
-    };
     for (size_t i = 0; i < names.size(); ++i)
       for (size_t j = i + 1; j < names.size(); ++j) {
         const std::string both = pair_of(names[i], names[j]);
         if (rounds_of(results, {both, workload}).empty()) continue;
         AblatedPair& row = rows.emplace_back(
-            AblatedPair{names[i], names[j], config, gain_of(results, kAllOff, both, workload), {}});
-        const auto off = ms_of(kAllOff), one = ms_of(cat(kOnly, "/", names[i])),
-                   other = ms_of(cat(kOnly, "/", names[j])), together = ms_of(both);
-        std::vector<double> ratios;
-        for (const auto& [round, ms] : together)
-          if (off.contains(round) && one.contains(round) && other.contains(round))
-            ratios.push_back(one.at(round) * other.at(round) / (off.at(round) * ms));
-        if (!ratios.empty()) row.interaction = median_over_rounds(ratios);
+            AblatedPair{names[i], names[j], config, gain_of(results, kAllOff, both, workload), {}, {}, {}});
+        const Rounds four[] = {rounds_of(results, {kAllOff, workload}),
+                               rounds_of(results, {cat(kOnly, "/", names[i]), workload}),
+                               rounds_of(results, {cat(kOnly, "/", names[j]), workload}),
+                               rounds_of(results, {both, workload})};
+        row.interaction = interaction(
+            four, [](const Run& run) -> std::optional<double> { return run.summary->median_step_ms; });
+        const auto until = [](double ReachedLoss::*of) {
+          return [of](const Run& run) {
+            const std::optional<ReachedLoss> took = reached_loss(run);
+            return took ? std::optional((*took).*of) : std::nullopt;
+          };
+        };
+        row.seconds = interaction(four, until(&ReachedLoss::seconds));
+        row.steps = interaction(four, until(&ReachedLoss::steps));
       }
   }
   return rows;
@@ -216,8 +245,9 @@ std::vector<AblatedPair> ablated_pairs(const Results& results) {
 
 Json to_json(const AblatedPair& row) {
   Json json = {{"switches", {row.one, row.other}}, {"config", row.config}, {"both", to_json(row.both)}};
-  if (!row.interaction) return json;
-  json["interaction"] = to_json(*row.interaction, "value");
+  for (const auto& [key, value] : {std::pair("interaction", &row.interaction),
+                                   std::pair("seconds", &row.seconds), std::pair("steps", &row.steps)})
+    if (*value) json[key] = to_json(**value);
   return json;
 }
 

@@ -9,6 +9,7 @@
 #include "bench/plan/ladder.h"
 #include "bench/results/json.h"
 #include "bench/results/results.h"
+#include "bench/results/rounds.h"
 
 namespace stepladder {
 
@@ -33,10 +34,13 @@ struct Gain {
   /// round.
   std::string status = "ok";
   std::string reason = {};
-  Estimate ratio = {};      // of times per token in rounds of both undisturbed; over 1: `after` is faster
-  int64_t saved_bytes = 0;  // live peak of `before` less that of `after`
+  Estimate ratio = {};  // of times per token in rounds of both undisturbed; over 1: `after` is faster
+  std::optional<Sooner> to_loss = {};  // of runs until a loss, where both reached it
+  int64_t saved_bytes = 0;             // live peak of `before` less that of `after`
 
   bool ok() const { return status == "ok"; }
+  /// What it is judged by: seconds to the loss, where that was the aim, else time per token.
+  const Estimate& worth() const { return to_loss ? to_loss->seconds : ratio; }
 };
 
 /// A rung or a switch on a workload, ablated. A rung that looks for its batch is there once, against the
@@ -64,12 +68,14 @@ struct AblatedPair {
   Json config;
   Gain both;  // all off -> both on
   /// The gain of both over the product of each one's alone, in rounds of all four: over 1, each is worth more
-  /// beside the other.
-  std::optional<Estimate> interaction;
+  /// beside the other. Of runs until a loss that of their seconds and steps too, in rounds in which all four
+  /// reached it.
+  std::optional<Estimate> interaction, seconds, steps;
 };
 
 std::vector<AblatedPair> ablated_pairs(const Results& results);
 
+Json to_json(const Sooner& sooner);
 Json to_json(const AblatedRung& row);
 Json to_json(const AblatedPair& row);
 

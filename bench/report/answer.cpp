@@ -53,9 +53,7 @@ std::string on_devices(const Findings& file, const ResultRow& best) {
 /// or that wasn't measured.
 std::string learning(const Findings& file) {
   const std::string& first = file.ladder.rungs.front().name;
-  const bool to_loss = std::ranges::any_of(
-      file.rows, [](const ResultRow& row) { return row.numbers && row.numbers->to_loss; });
-  if (!file.ladder.built_in() || std::ranges::none_of(file.rows, emulates) || to_loss) return "";
+  if (!file.ladder.built_in() || std::ranges::none_of(file.rows, emulates)) return "";
   std::map<std::string, bool> fine;  // by rung
   for (const ResultRow& row : file.rows) {
     if (!is_rung(row) || !has_reference(row, file.rows, first)) continue;
@@ -79,6 +77,125 @@ std::string peer_of(const Speedup& speedup) {
 
 std::string times(double ratio, int digits = 2) {
   return cat(fixed(ratio, digits), "x as fast");
+}
+
+/// The rung that reached its loss in the fewest seconds, of those that reached it in the most rounds; null
+/// where none did.
+const ResultRow* soonest(const std::vector<ResultRow>& rows, const ResultRow* but = nullptr) {
+  const auto key = [](const ResultRow& row) {
+    const TimeToLoss& took = *row.numbers->to_loss;
+    return std::pair(took.reached, -took.seconds.value);
+  };
+  const ResultRow* best = nullptr;
+  for (const ResultRow& row : rows)
+    if (counts(row) && is_rung(row) && row.numbers->to_loss && row.numbers->to_loss->reached > 0 &&
+        &row != but && (!but || row.workload == but->workload) && (!best || key(row) > key(*best)))
+      best = &row;
+  return best;
+}
+
+/// The rung that is next to `best`, where its lead is within the noise; else null.
+const ResultRow* rival_of(const Findings& file, const ResultRow& best) {
+  const ResultRow* second = fastest(file.rows, [&](const ResultRow& v) {
+    return is_rung(v) && v.workload == best.workload && v.variant != best.variant;
+  });
+  const auto lead = second ? speedup(second->runs, best.runs) : std::nullopt;
+  return lead && lead->interval && lead->interval->lo <= 1.0 ? second : nullptr;
+}
+
+/// The same of the seconds to a loss.
+const ResultRow* rival_to_loss(const Findings& file, const ResultRow& best) {
+  const ResultRow* second = soonest(file.rows, &best);
+  const auto lead = second ? sooner(second->runs, best.runs) : std::nullopt;
+  return lead && lead->seconds.interval && lead->seconds.interval->lo <= 1.0 ? second : nullptr;
+}
+
+std::string in_brackets(const ResultRow* rival) {
+  return rival ? cat(" (", rival->variant, " within the noise)") : "";
+}
+
+/// "1.93x sooner than all_off: 1.29x fewer steps, 1.27x less time a step"
+std::string sooner_text(const Sooner& sooner) {
+  const auto factor = [](const Estimate& of, const char* less, const char* more, const char* same) {
+    const bool good = of.value >= 1;
+    const std::string times = fixed(good ? of.value : 1 / of.value, 2);
+    return times == "1.00" ? same : cat(times, "x ", good ? less : more);
+  };
+  return cat(factor(sooner.seconds, "sooner than ", "later than ", "as soon as "), sooner.against, ": ",
+             factor(sooner.steps, "fewer steps", "more steps", "as many steps"), ", ",
+             factor(sooner.step_ms, "less time a step", "the time a step", "as long ones"));
+}
+
+/// Which rung reached its loss first, and why.
+Answer answer_to_loss(const Findings& file, double loss, bool ratios_only) {
+  Answer answer;
+  const ResultRow* best = soonest(file.rows);
+  if (!best) {
+    const std::string gist = cat("No rung reached a validation loss of ", number_text(loss));
+    return {gist, gist + "."};
+  }
+  const TimeToLoss& took = *best->numbers->to_loss;
+  answer.gist = printable(cat("Soonest at a loss of ", number_text(loss), ": ", best->variant,
+                              in_brackets(rival_to_loss(file, *best))),
+                          400);
+  answer.text = answer.gist;
+  if (!ratios_only)
+    answer.text += cat(", ", sized(took.seconds.value), " s of training, ", rounded(took.steps.value),
+                       " steps of ", sized(took.step_ms.value), " ms");
+  if (took.first && took.first->against != best->variant) answer.text += "; " + sooner_text(*took.first);
+  answer.text += ".";
+  return answer;
+}
+
+std::string between(const Estimate& estimate, std::optional<int> digits = {}) {
+  return estimate.interval ? cat(interval_name(estimate.rounds), " ", interval_text(estimate, digits)) : "";
+}
+
+/// What the soonest rung took to its loss, factor by factor.
+std::vector<Fact> facts_to_loss(const Findings& file, bool ratios_only) {
+  const ResultRow* best = soonest(file.rows);
+  if (!best) return {};
+  const TimeToLoss& took = *best->numbers->to_loss;
+  std::vector<Fact> facts;
+  if (!ratios_only)
+    facts.push_back(
+        {cat("To a loss of ", number_text(took.loss)), sized(took.seconds.value) + " s",
+         cat(best->variant, in_brackets(rival_to_loss(file, *best)), "; ", between(took.seconds))});
+  facts.push_back({"Steps", rounded(took.steps.value), between(took.steps, 0)});
+  if (!ratios_only) {
+    facts.push_back({"Time a step", sized(took.step_ms.value) + " ms", between(took.step_ms)});
+    if (took.joules)
+      facts.push_back(
+          {"Energy", sized(took.joules->value * 1e-3) + " kJ", between(scaled(*took.joules, 1e-3))});
+  }
+  if (took.first && took.first->against != best->variant)
+    facts.push_back({cat("Against ", took.first->against), fixed(took.first->seconds.value, 2) + "x as soon",
+                     cat(between(took.first->seconds, 2), "; steps ", text_of(took.first->steps, 2),
+                         ", time a step ", text_of(took.first->step_ms, 2))});
+  return facts;
+}
+
+/// What is certified: "Certified: a loss of 2 after 60 steps, 01_muon".
+Answer answer_of(const std::vector<Certificate>& certificates) {
+  std::vector<std::string> certified, not_certified;
+  for (const Certificate& c : certificates)
+    (c.holds() ? certified : not_certified).push_back(cat(c.variant, " after ", counted(c.steps, "step")));
+  std::string gist =
+      cat(certified.empty() ? "Not certified" : "Certified", ": a mean loss of ",
+          number_text(certificates[0].loss), ", ", join(certified.empty() ? not_certified : certified, ", "));
+  if (!certified.empty() && !not_certified.empty()) gist += cat("; not ", join(not_certified, ", "));
+  gist = printable(gist, 400);
+  std::vector<std::string> found;
+  for (const Certificate& c : certificates)
+    if (c.refusal.empty()) found.push_back(cat(c.variant, ": ", c.found()));
+  return {gist, printable(join({gist, join(found, ", ")}, found.empty() ? "" : "; "), 400) + "."};
+}
+
+std::vector<Fact> facts_of(const std::vector<Certificate>& certificates) {
+  std::vector<Fact> facts;
+  for (const Certificate& c : certificates)
+    facts.push_back({c.variant, c.verdict(), cat(c.found(), " after ", counted(c.steps, "step"))});
+  return facts;
 }
 
 /// What a row is compared with, and how sure that is.
@@ -156,6 +273,16 @@ std::optional<BesideLadder> fastest_beside(const std::vector<NamedFindings>& fil
 
 }  // namespace
 
+std::optional<double> loss_asked(const Findings& file) {
+  std::optional<double> loss;
+  for (const ResultRow& row : file.rows) {
+    if (!row.numbers || !row.peer.empty()) continue;
+    if (!row.numbers->to_loss) return std::nullopt;
+    loss = row.numbers->to_loss->loss;
+  }
+  return loss;
+}
+
 const ResultRow* fastest_rung(const Findings& file) {
   return fastest(file.rows, is_rung);
 }
@@ -197,22 +324,19 @@ std::vector<Speedup> against_peers(const Findings& file) {
 }
 
 Answer answer_of(const Findings& file, bool ratios_only) {
+  if (!file.certificates.empty()) return answer_of(file.certificates);
+  if (const auto loss = loss_asked(file)) return answer_to_loss(file, *loss, ratios_only);
   if (const std::string said = learning(file); !said.empty()) return {said, said};
   const ResultRow* best = fastest_rung(file);
   if (!best) return {};
   const ResultRow::Numbers& n = *best->numbers;
-  const ResultRow* second = fastest(file.rows, [&](const ResultRow& v) {
-    return is_rung(v) && v.workload == best->workload && v.variant != best->variant;
-  });
-  const auto lead = second ? speedup(second->runs, best->runs) : std::nullopt;
-  const bool within_noise = lead && lead->interval && lead->interval->lo <= 1.0;
   const bool batches = several_batches(file, *best);
   Answer answer;
-  answer.gist = printable(cat(batches ? "Most tokens a second" : "Fastest", on_devices(file, *best),
-                              best->rounds < 2 ? " in one round: " : ": ", best->variant,
-                              batches ? cat(" at B=", best->config["B"].dump()) : "",
-                              within_noise ? cat(" (", second->variant, " within the noise)") : ""),
-                          400);
+  answer.gist = printable(
+      cat(batches ? "Most tokens a second" : "Fastest", on_devices(file, *best),
+          best->rounds < 2 ? " in one round: " : ": ", best->variant,
+          batches ? cat(" at B=", best->config["B"].dump()) : "", in_brackets(rival_of(file, *best))),
+      400);
   answer.text = answer.gist;
   if (!ratios_only)
     answer.text +=
@@ -233,6 +357,8 @@ Answer answer_of(const Findings& file, bool ratios_only) {
 std::vector<Fact> facts_of(const NamedFindings& one, const std::vector<NamedFindings>& others,
                            bool ratios_only) {
   const Findings& file = *one.file;
+  if (!file.certificates.empty()) return facts_of(file.certificates);
+  if (loss_asked(file)) return facts_to_loss(file, ratios_only);
   const ResultRow* best = learning(file).empty() ? fastest_rung(file) : nullptr;
   if (!best) return {};
   const ResultRow::Numbers& n = *best->numbers;
@@ -242,8 +368,10 @@ std::vector<Fact> facts_of(const NamedFindings& one, const std::vector<NamedFind
   if (!ratios_only) {
     const std::string rate = cat(rounded(n.tokens_per_second.value), " tokens/s"),
                       step = cat(sized(n.median_step_ms.value), " ms"), on = on_devices(file, *best);
-    facts.push_back(several_batches(file, *best) ? Fact{"Most tokens a second" + on, rate, step + " a step"}
-                                                 : Fact{"Fastest step" + on, step, rate});
+    const std::string rival = in_brackets(rival_of(file, *best));
+    facts.push_back(several_batches(file, *best)
+                        ? Fact{"Most tokens a second" + on, rate, step + " a step" + rival}
+                        : Fact{"Fastest step" + on, step, rate + rival});
   }
   if (n.baseline)
     facts.push_back({"Against the baseline", times(n.baseline->ratio.value, 1),

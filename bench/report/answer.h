@@ -1,6 +1,7 @@
 // What a results file answers: which rung is the fastest, by how much, in how much memory and against whom.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ struct BesideLadder {
 /// Those on a workload that are ok: of each the row of the most rounds.
 std::vector<BesideLadder> beside_ladder(const std::vector<NamedFindings>& files, const std::string& workload);
 
+/// The validation loss that all rungs were to reach; nothing where they were not.
+std::optional<double> loss_asked(const Findings& file);
+
 /// The fastest rung that is ok and undisturbed, of those on the fewest devices; null where there is none.
 const ResultRow* fastest_rung(const Findings& file);
 
@@ -32,7 +36,8 @@ struct Answer {
   std::string text;  // the gist with its numbers
 };
 /// The fastest rung, in how much memory, and against whom; of rungs on the CPU, whose speed says nothing, how
-/// many learn as the first one does. `ratios_only` leaves out milliseconds, tokens and bytes.
+/// many learn as the first one does. Of runs until a loss the rung that reached it soonest, and why; of seeds
+/// that were to certify a loss, which do. `ratios_only` leaves out milliseconds, tokens and bytes.
 Answer answer_of(const Findings& file, bool ratios_only);
 
 /// The same in numbers, each with what it is of. A peer that `one` lacks on the workload comes from `others`

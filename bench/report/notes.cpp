@@ -9,7 +9,9 @@
 #include "bench/base/text.h"
 #include "bench/report/answer.h"
 #include "bench/report/rows_table.h"
+#include "bench/results/crossing.h"
 #include "bench/results/json.h"
+#include "bench/verdict/learning.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -147,6 +149,31 @@ class Notes {
       warn(cat(key.second, ": ", join(names, ", "), " on ", key.first, ". No speed-up is claimed for it."));
   }
 
+  /// Why what was trained for a loss says less than it seems to.
+  void add_to_loss(const Findings& file) {
+    const bool of_seeds = !file.certificates.empty();
+    bool any = of_seeds;
+    for (const ResultRow& v : file.rows) {
+      if (!v.numbers || !(v.numbers->to_loss || of_seeds)) continue;
+      any = true;
+      const auto at_first =
+          std::ranges::count_if(v.runs, [](const auto& round) { return reached_at_first(*round.second); });
+      if (at_first > 0)
+        warn(cat(v.variant, ", ", v.workload, ": the loss was reached at the first evaluation in ", at_first,
+                 " of ", counted(std::ssize(v.runs), "round"),
+                 ", whose steps are not interpolated: evaluate more often."));
+      std::map<int64_t, const Run*> runs(v.runs.begin(), v.runs.end());
+      if (ignores_seed(runs))
+        warn(cat(v.variant, ", ", v.workload,
+                 ": it learns the same to the bit in several rounds, so it ignores its seed, and intervals "
+                 "of its steps say nothing."));
+    }
+    if (any && has_fixed_order(file.results()))
+      warn(
+          "The data came in the same order from each seed (no --shuffle), so that intervals of steps are of "
+          "initialisation alone.");
+  }
+
   void add_missing_joules(const Results& results) {
     std::map<std::string, std::string> unknown;  // why, and the first run of which
     for (const Run& run : results.runs)
@@ -208,16 +235,23 @@ std::string gains_that_exclude_one(const std::vector<AblatedRung>& rows) {
   for (size_t kind = 0; kind < std::size(kGains); ++kind) {
     int64_t intervals = 0, excluding = 0;
     for (const AblatedRung& row : rows)
-      if (const Gain* gain = gains_of(row)[kind]; gain && gain->ok() && gain->ratio.interval) {
+      if (const Gain* gain = gains_of(row)[kind]; gain && gain->ok() && gain->worth().interval) {
         ++intervals;
-        fewest = std::min(fewest, gain->ratio.rounds);
-        excluding += gain->ratio.interval->lo > 1.0 || gain->ratio.interval->hi < 1.0;
+        fewest = std::min(fewest, gain->worth().rounds);
+        excluding += gain->worth().interval->lo > 1.0 || gain->worth().interval->hi < 1.0;
       }
     if (intervals > 0) exclude_one.push_back(cat(excluding, " of ", intervals, " (", kGains[kind], ")"));
   }
-  return exclude_one.empty()
-             ? ""
-             : cat("Gains whose ", interval_name(fewest), " excludes 1: ", join(exclude_one, ", "), ".");
+  if (exclude_one.empty()) return "";
+  std::vector<std::string> nothing;  // changed, as far as is known
+  for (const AblatedRung& row : rows)
+    if (std::ranges::all_of(gains_of(row), [](const Gain* gain) {
+          return !gain || (gain->ok() && gain->worth().interval && gain->worth().interval->lo <= 1.0 &&
+                           gain->worth().interval->hi >= 1.0);
+        }))
+      nothing.push_back(row.rung);
+  return cat("Gains whose ", interval_name(fewest), " excludes 1: ", join(exclude_one, ", "), ".",
+             nothing.empty() ? "" : cat(" None of ", join(nothing, ", "), "."));
 }
 
 }  // namespace
@@ -264,6 +298,7 @@ std::vector<Note> notes_of(const Findings& file) {
   notes.add_course(file.results(), fastest_rung(file));
   notes.add_failures(file.rows);
   notes.add_rows(file.rows, file.ladder);
+  notes.add_to_loss(file);
   notes.add_missing_joules(file.results());
   notes.add_losses(file.rows, file.ladder);
   notes.add_scaling(file.results(), file.scaled, file.predicted);

@@ -38,6 +38,16 @@ std::vector<NamedFindings> but(const std::vector<const MeasuredFile*>& files, co
   return others;
 }
 
+/// By name the versions of the software that trainers of one's own say they run on.
+std::map<std::string, std::set<std::string>> versions_told(const Results& results) {
+  std::map<std::string, std::set<std::string>> all;
+  for (const Run& run : results.runs)
+    if (const Json told = run.config.value("versions", Json()); told.is_object())
+      for (const auto& [name, version] : told.items())
+        if (version.is_string()) all[name].insert(version.get<std::string>());
+  return all;
+}
+
 /// What was measured on; beside the device's first file only what is another.
 Section environment_of(const MeasuredFile& file, const MeasuredFile* main) {
   const Json device = file.findings.results().device();
@@ -49,22 +59,40 @@ Section environment_of(const MeasuredFile& file, const MeasuredFile* main) {
     section.facts.push_back(
         {title, bytes ? bytes_text(where[key]) : printable(whole_text_at(where, key), 400)});
   };
+  const Results& results = file.findings.results();
+  const bool gpu = text_at(device, "backend") != "cpu";
+  const bool ours = file.findings.ladder.built_in() ||
+                    std::ranges::any_of(results.runs, [](const Run& run) { return !run.peer.empty(); });
   add(device, "name", "device");
-  add(device, "compute_capability", "compute capability");
-  add(device, "total_memory", "device memory");
+  if (gpu) add(device, "compute_capability", "compute capability");
+  if (gpu) add(device, "total_memory", "device memory");
   add(device, "driver", "driver's CUDA");
-  add(device, "runtime", "CUDA runtime");
-  add(device, "blas", "BLAS");
-  add(device, "attention", "flash attention");
+  if (ours) {  // libraries that our rungs use
+    add(device, "runtime", "CUDA runtime");
+    add(device, "blas", "BLAS");
+    if (gpu) add(device, "attention", "flash attention");
+  }
   add(device, "uuid", "UUID");
+  for (const auto& [name, versions] : versions_told(results))
+    section.facts.push_back(
+        {printable(name, 60), printable(join({versions.begin(), versions.end()}, ", "), 400)});
+  std::set<std::string> elsewhere;
+  for (const Run& run : results.runs)
+    if (run.backend != text_at(device, "backend")) elsewhere.insert(cat(run.variant, ": ", run.backend));
+  if (!elsewhere.empty())
+    section.facts.push_back(
+        {"trained elsewhere", printable(join({elsewhere.begin(), elsewhere.end()}, ", "), 400)});
   for (const auto& [key, title] :
        {std::pair("os", "system"), std::pair("cpu", "CPU"), std::pair("cores", "cores"),
         std::pair("memory", "memory"), std::pair("version", "stepladder"), std::pair("commit", "commit"),
         std::pair("time", "measured"), std::pair("command_line", "command")})
     add(context, key, title);
+  const std::string ladder = dump(plan.value("ladder", Json()));
   for (const auto& [key, title] : {std::pair("data", "data"), std::pair("val_data", "validation data"),
                                    std::pair("seed", "seed"), std::pair("lr", "learning rate")})
-    add(plan, key, title);
+    if (ours || ladder.find(cat("{", key, "}")) != std::string::npos ||
+        ladder.find("{arguments}") != std::string::npos)  // what no command takes isn't what it trained with
+      add(plan, key, title);
   if (!main) return section;
   section.sentences.emplace_back("As above, but");
   const std::vector<Fact> usual = environment_of(*main, nullptr).facts;
@@ -193,11 +221,27 @@ NamedFindings MeasuredFile::named() const {
   return {name, called(*this), &findings};
 }
 
-Json page_json(const std::vector<MeasuredFile>& files, std::vector<TracedFile> profiles) {
+Section horizons_of(const std::vector<MeasuredFile>& files) {
+  std::vector<Certificate> all;
+  int64_t having = 0;
+  for (const MeasuredFile& file : files) {
+    having += !file.findings.certificates.empty();
+    for (Certificate c : file.findings.certificates) {
+      c.part = file.name;
+      all.push_back(std::move(c));
+    }
+  }
+  return having < 2 ? Section() : of_horizons(std::move(all));
+}
+
+Json page_json(const std::vector<MeasuredFile>& files, std::vector<TracedFile> profiles,
+               const std::string& title) {
   const auto groups = by_device(files);
   const bool mixed = of_several_devices(files, profiles);
-  Json page = {{"mixed", mixed},
+  Json page = {{"title", printable(title, 200)},
+               {"mixed", mixed},
                {"by_device", devices_beside_each_other(groups).json()},
+               {"horizons", horizons_of(files).json()},
                {"gains", gains_of(files)},
                {"files", Json::array()},
                {"profiles", Json::array()}};

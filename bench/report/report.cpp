@@ -72,8 +72,47 @@ Table scaling_table(const std::vector<ScaledRun>& rows, bool ratios_only) {
 
 }  // namespace
 
+/// A gain of a rung or switch, by its place in kGains.
+struct KindOfGain {
+  const AblatedRung* row;
+  size_t kind;
+  const Gain& gain() const { return *gains_of(*row)[kind]; }
+};
+
+/// What each is worth by steps to the loss, by the time of a step, and by both: a row for each gain.
+Table ablations_to_loss(const Findings& file, bool joules) {
+  std::vector<KindOfGain> gains;
+  for (const AblatedRung& row : file.ablated)
+    for (size_t kind = 0; kind < std::size(kGains); ++kind)
+      if (gains_of(row)[kind]) gains.push_back({&row, kind});
+  Columns<KindOfGain> columns;
+  columns.add_text(of_switches(file.ablated) ? "switch" : "rung",
+                   [](const KindOfGain& g) { return g.row->rung; });
+  if (std::ranges::any_of(gains, [&](const auto& g) { return g.row->config != gains[0].row->config; }))
+    columns.add_text("workload", [](const KindOfGain& g) { return workload_of(g.row->config); });
+  columns.add_text("gain", [](const KindOfGain& g) { return kGains[g.kind]; });
+  add_factors(
+      [&](Table::Column column, std::function<Cell(const Sooner&)> cell) {
+        columns.add(std::move(column), [cell](const KindOfGain& g) -> Cell {
+          const Gain& gain = g.gain();
+          if (!gain.ok()) return Cell(gain.status, "", gain.reason);
+          return gain.to_loss ? cell(*gain.to_loss) : Cell("not reached");
+        });
+      },
+      joules);
+  columns.add({"status", Align::left, 0, true}, [](const KindOfGain& g) {
+    return g.gain().ok() ? "ok" : cat(g.gain().status, ": ", g.gain().reason);
+  });
+  return columns.table(gains, "Ablations, in rounds in which both reached the loss");
+}
+
 Table ablations_table(const Findings& file, bool ratios_only) {
   const std::vector<AblatedRung>& rows = file.ablated;
+  bool to_loss = false, joules = false;
+  for (const AblatedRung& row : rows)
+    for (const Gain* gain : gains_of(row))
+      if (gain && gain->to_loss) to_loss = true, joules |= gain->to_loss->joules.has_value();
+  if (to_loss) return ablations_to_loss(file, joules);
   const bool switches = of_switches(rows);
   Columns<AblatedRung> columns;
   columns.add_text(switches ? "switch" : "rung", [](const AblatedRung& row) { return row.rung; });
@@ -104,15 +143,26 @@ Table interactions_table(const std::vector<AblatedPair>& rows) {
   columns.add_text("switches", [](const AblatedPair& row) { return cat(row.one, ", ", row.other); });
   if (std::ranges::any_of(rows, [&](const AblatedPair& row) { return row.config != rows.front().config; }))
     columns.add_text("workload", [](const AblatedPair& row) { return workload_of(row.config); });
-  columns.add({"both alone", Align::right, 0, false, "", "times as fast as all off, with both on"},
-              [](const AblatedPair& row) -> Cell {
-                return row.both.ok() ? Cell::of(row.both.ratio, 3)
-                                     : Cell(row.both.status, "", row.both.reason);
+  const bool to_loss =
+      std::ranges::any_of(rows, [](const AblatedPair& row) { return row.both.to_loss.has_value(); });
+  columns.add({"both alone", Align::right, 0, false, "",
+               to_loss ? "times sooner at the loss than all off, with both on"
+                       : "times as fast as all off, with both on"},
+              [=](const AblatedPair& row) -> Cell {
+                if (!row.both.ok()) return Cell(row.both.status, "", row.both.reason);
+                if (to_loss && !row.both.to_loss) return "not reached";
+                return Cell::of(row.both.worth(), 3);
               });
   columns.add(
       {"interaction", Align::right, 0, false, "",
        "the gain of both over the product of each one's alone; over 1 each is worth more beside the other"},
-      [](const AblatedPair& row) { return Cell::of(row.interaction, 3); });
+      [=](const AblatedPair& row) { return Cell::of(to_loss ? row.seconds : row.interaction, 3); });
+  if (to_loss) {
+    columns.add({"of steps", Align::right, 0, false, "", "the interaction by steps to the loss alone"},
+                [](const AblatedPair& row) { return Cell::of(row.steps, 3); });
+    columns.add({"of time", Align::right, 0, false, "", "the interaction by the time of a step alone"},
+                [](const AblatedPair& row) { return Cell::of(row.interaction, 3); });
+  }
   return columns.table(rows, "Pairs of switches");
 }
 
@@ -127,14 +177,29 @@ Section section_of(const Findings& file, bool ratios_only) {
   const auto rungs = placed(file, [](const ResultRow&row) { return row.peer.empty(); }),
              peers = placed(file, [](const ResultRow&row) { return !row.peer.empty(); }),
              to_loss = placed(file, [](const ResultRow&row) { return row.numbers && row.numbers->to_loss; });
-  add(rows_table(rungs, ratios_only));
+  const Section certified = section_of(file.certificates);
+  for (const Table& table : certified.tables) add(table);
+  const auto add_loss = [&] {
+    if (to_loss.empty()) return;
+    add(to_loss_table(to_loss, ratios_only));
+    add(factors_table(placed(file, [](const ResultRow& row) {
+      return row.numbers && row.numbers->to_loss && !is_ablation(row.variant);
+    })));
+  };
+  const auto add_ablations = [&] {
+    add(ablations_table(file, ratios_only));
+    add(interactions_table(file.pairs));
+  };
+  const bool for_a_loss = loss_asked(file).has_value();
+  if (for_a_loss) add_loss(), add_ablations();
+  add(rows_table(rungs, ratios_only, section.tables.empty() ? "" : "Step times"));
   add(groups_table(file.groups));
   add(rows_table(peers, ratios_only, "Peers"));
-  add(to_loss_table(to_loss, ratios_only));
+  if (!for_a_loss) add_loss();
   add(scaling_table(file.scaled, ratios_only));
-  add(ablations_table(file, ratios_only));
-  add(interactions_table(file.pairs));
-  section.notes = notes_of(file);
+  if (!for_a_loss) add_ablations();
+  section.notes = certified.notes;
+  for (Note& note : notes_of(file)) section.notes.push_back(std::move(note));
   return section;
 }
 

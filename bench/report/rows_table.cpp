@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <set>
 
 #include "bench/base/text.h"
 #include "bench/plan/programs.h"
@@ -199,9 +197,6 @@ Table rows_table(const std::vector<PlacedRow>& rows, bool ratios_only, const std
 }
 
 Table to_loss_table(const std::vector<PlacedRow>& rows, bool ratios_only) {
-  std::set<std::string> firsts;  // that the rest is held against
-  for (const PlacedRow& p : rows)
-    if (const auto& first = p.row->numbers->to_loss->first) firsts.insert(first->against);
   Columns<PlacedRow> columns = named_columns("trained to a loss", rows);
   columns.add({"val loss", Align::right, 3, false, "", "the validation loss asked for"},
               [](const PlacedRow& p) { return cat("<= ", number_text(p.row->numbers->to_loss->loss)); });
@@ -218,17 +213,49 @@ Table to_loss_table(const std::vector<PlacedRow>& rows, bool ratios_only) {
     add({"seconds", Align::right, 0, false, "",
          "of training, all steps by their clock, evaluations left out"},
         [](const TimeToLoss& t) { return Cell::of(t.seconds); });
-  if (!firsts.empty())
-    add({cat("x ", firsts.size() > 1 ? "first" : *firsts.begin()), Align::right, 0, false, "",
-         "times as fast as the first that reached it, in the rounds in which both did"},
-        [](const TimeToLoss& t) { return ratio_cell(t.first); });
-  add({"steps", Align::right, 4}, [](const TimeToLoss& t) { return Cell::of(t.steps, 0); });
+  add({"steps", Align::right, 0, false, "", "to the loss, interpolated between evaluations"},
+      [](const TimeToLoss& t) { return Cell::of(t.steps, 0); });
+  if (!ratios_only)
+    add({"step", Align::right, 0, false, "ms", "mean of a run's steps without the first"},
+        [](const TimeToLoss& t) { return Cell::of(t.step_ms); });
   add({"Mtokens", Align::right, 1, false, "", "millions of tokens, of all devices"},
       [](const TimeToLoss& t) { return fixed(t.tokens.value * 1e-6, 2); });
   if (!ratios_only)
     add({"kJ", Align::right, 2, false, "", "kilojoules, of all devices"},
         [](const TimeToLoss& t) { return Cell::of(scaled(t.joules, 1e-3)); });
   return columns.table(rows, "Time to a loss");
+}
+
+void add_factors(const std::function<void(Table::Column, std::function<Cell(const Sooner&)>)>& add,
+                 bool joules) {
+  add({"x steps", Align::right, 0, false, "", "how many times fewer steps reach the loss"},
+      [](const Sooner& sooner) { return Cell::of(sooner.steps, 2); });
+  add({"x time a step", Align::right, 0, false, "", "how many times less time a step takes"},
+      [](const Sooner& sooner) { return Cell::of(sooner.step_ms, 2); });
+  add({"x seconds", Align::right, 0, false, "", "how many times sooner the loss is reached: by both"},
+      [](const Sooner& sooner) { return Cell::of(sooner.seconds, 2); });
+  if (joules)
+    add({"x joules", Align::right, 0, false, "", "how many times fewer joules reach the loss"},
+        [](const Sooner& sooner) { return Cell::of(sooner.joules, 2); });
+}
+
+Table factors_table(const std::vector<PlacedRow>& rows) {
+  std::vector<PlacedRow> held;  // against another
+  bool joules = false;
+  for (const PlacedRow& p : rows)
+    if (const auto& first = p.row->numbers->to_loss->first; first && first->against != p.row->variant) {
+      held.push_back(p);
+      joules |= first->joules.has_value();
+    }
+  Columns<PlacedRow> columns = named_columns("trainer", held);
+  columns.add_text("than", [](const PlacedRow& p) { return p.row->numbers->to_loss->first->against; });
+  add_factors(
+      [&](Table::Column column, std::function<Cell(const Sooner&)> cell) {
+        columns.add(std::move(column),
+                    [cell](const PlacedRow& p) { return cell(*p.row->numbers->to_loss->first); });
+      },
+      joules);
+  return columns.table(held, "Sooner at the loss, in rounds in which both reached it");
 }
 
 Table groups_table(const std::vector<GroupGain>& groups) {

@@ -1,6 +1,7 @@
 // Rows of results files as tables.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,6 +45,14 @@ Table rows_table(const std::vector<PlacedRow>& rows, bool ratios_only, const std
 
 /// What training until a loss took, of rungs and peers alike.
 Table to_loss_table(const std::vector<PlacedRow>& rows, bool ratios_only);
+
+/// How many times sooner rows reached their loss than the first one did: by fewer steps, by shorter ones, and
+/// both.
+Table factors_table(const std::vector<PlacedRow>& rows);
+
+/// The columns of that, each by `add`.
+void add_factors(const std::function<void(Table::Column, std::function<Cell(const Sooner&)>)>& add,
+                 bool joules);
 
 Table groups_table(const std::vector<GroupGain>& groups);
 

@@ -87,8 +87,7 @@ void add_speedups_to_loss(std::vector<ResultRow>& rows) {
     if (!row.numbers || row.disturbed() || !row.numbers->to_loss || row.numbers->to_loss->reached == 0)
       continue;
     const ResultRow& first = *firsts.emplace(row.workload, &row).first->second;
-    if (const auto ratio = speedup_to_loss(first.runs, row.runs))
-      row.numbers->to_loss->first = Speedup{first.variant, *ratio};
+    row.numbers->to_loss->first = sooner(first.runs, row.runs);
   }
 }
 
@@ -99,9 +98,9 @@ void fields(Archive& a, Any<TimeToLoss> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, loss, reached)
   if (x.reached == 0) return;
   a("interval", interval_name(x.reached));
-  STEPLADDER_EACH(STEPLADDER_FIELD, seconds, steps, tokens)
+  STEPLADDER_EACH(STEPLADDER_FIELD, seconds, steps, step_ms, tokens)
   a.if_any("joules", x.joules);
-  a.if_any("speedup_first", x.first);
+  if (x.first) a("first", to_json(*x.first));
 }
 
 template <class Archive>
@@ -224,6 +223,8 @@ Findings::Findings(const Results& results)
       predicted(predicted_scaling(results)),
       of_(&results) {
   groups = group_gains(*this);
+  if (const auto loss = number_at(results.plan, "certify_loss"))
+    certificates = stepladder::certificates(results, *loss);
 }
 
 const ResultRow* Findings::find(const std::string& variant, const std::string& workload) const {

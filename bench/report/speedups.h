@@ -7,6 +7,7 @@
 #include "bench/report/ablation.h"
 #include "bench/report/scaling.h"
 #include "bench/results/rounds.h"
+#include "bench/verdict/certificate.h"
 
 namespace stepladder {
 
@@ -37,6 +38,7 @@ struct Findings {
   std::vector<ScaledRun> scaled;
   std::vector<PredictedRun> predicted;
   std::vector<GroupGain> groups;
+  std::vector<Certificate> certificates;  // of the loss that the plan asks to be certified
 
   /// Null where there is none.
   const ResultRow* find(const std::string& variant, const std::string& workload) const;

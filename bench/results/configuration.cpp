@@ -58,7 +58,7 @@ Json configuration_of(const Results& results) {
 Json configuration_of(const Run& run) {
   Json all = {{"backend", run.backend}};
   for (const auto& [key, value] : run.config.items())
-    if (key != "seed") all["config." + key] = value;
+    if (key != "seed" && key != "versions") all["config." + key] = value;
   return all;
 }
 

@@ -71,6 +71,12 @@ std::optional<ReachedLoss> reached_loss(const Run& run) {
                      .joules = until->joules ? std::optional(*until->joules * share) : std::nullopt};
 }
 
+bool reached_at_first(const Run& run) {
+  const auto first = std::ranges::find_if(run.evaluations, [](const Evaluation& e) { return e.step > 0; });
+  return run.summary && run.summary->to_loss && first != run.evaluations.end() && first->val_loss &&
+         *first->val_loss <= run.summary->to_loss->loss;
+}
+
 double mean_step_ms(const Run& run) {
   const Summary& summary = *run.summary;
   if (summary.to_loss && summary.to_loss->steps > 1)

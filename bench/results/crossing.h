@@ -25,6 +25,9 @@ struct ReachedLoss {
 };
 std::optional<ReachedLoss> reached_loss(const Run& run);
 
+/// Whether the first evaluation of a run was at or below its loss already, so that nothing is interpolated.
+bool reached_at_first(const Run& run);
+
 /// A run's mean time of a step without the first, in ms: all steps of a run until a loss, else those timed.
 double mean_step_ms(const Run& run);
 

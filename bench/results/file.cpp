@@ -67,6 +67,7 @@ bool begins_as(const std::string& kind, const std::string& path) {
       {"googlebenchmark", "{\n \"context\": {"},
       {"published", "# Published numbers and ours\n"},
       {"summary", "# Stepladder\n"},
+      {"summary", "# Stepladder: "},
       {"table", "file,device,backend,"},
       {"text", "## Stepladder: "},
       {"text", "BASE: "},

@@ -18,7 +18,7 @@ double ms_per_token(const Run& run) {
 /// Over the rounds that reached it; nothing where none was to reach a loss.
 std::optional<TimeToLoss> to_loss_of(const Rounds& rounds) {
   std::optional<TimeToLoss> all;
-  std::vector<double> seconds, steps, tokens, joules;
+  std::vector<double> seconds, steps, tokens, step_ms, joules;
   for (const auto& [round, run] : rounds) {
     const auto& one = run->summary->to_loss;
     if (!one) continue;
@@ -29,12 +29,14 @@ std::optional<TimeToLoss> to_loss_of(const Rounds& rounds) {
     seconds.push_back(took->seconds);
     steps.push_back(took->steps);
     tokens.push_back(took->tokens);
+    step_ms.push_back(mean_step_ms(*run));
     if (took->joules) joules.push_back(*took->joules);
   }
   if (!all || all->reached == 0) return all;
   all->seconds = median_over_rounds(seconds);
   all->steps = median_over_rounds(steps);
   all->tokens = median_over_rounds(tokens);
+  all->step_ms = median_over_rounds(step_ms);
   if (joules.size() == seconds.size()) all->joules = median_over_rounds(joules);
   return all;
 }
@@ -133,11 +135,22 @@ std::optional<Estimate> speedup(const Rounds& before, const Rounds& after) {
                     [](const Run& was, const Run& is) { return ms_per_token(was) / ms_per_token(is); });
 }
 
-std::optional<Estimate> speedup_to_loss(const Rounds& before, const Rounds& after) {
-  return over_pairs(before, after, [](const Run& was, const Run& is) -> std::optional<double> {
-    const auto one = reached_loss(was), other = reached_loss(is);
-    return one && other ? std::optional(one->seconds / other->seconds) : std::nullopt;
-  });
+std::optional<Sooner> sooner(const Rounds& before, const Rounds& after) {
+  const auto ratio = [&](auto of) {
+    return over_pairs(before, after, [&](const Run& was, const Run& is) -> std::optional<double> {
+      const auto one = reached_loss(was), other = reached_loss(is);
+      if (!one || !other) return std::nullopt;
+      const std::optional<double> a = of(was, *one), b = of(is, *other);
+      return a && b ? std::optional(*a / *b) : std::nullopt;
+    });
+  };
+  using Known = std::optional<double>;
+  const auto seconds = ratio([](const Run&, const ReachedLoss& took) -> Known { return took.seconds; });
+  if (!seconds) return std::nullopt;
+  return Sooner{before.begin()->second->variant, *seconds,
+                *ratio([](const Run&, const ReachedLoss& took) -> Known { return took.steps; }),
+                *ratio([](const Run& run, const ReachedLoss&) -> Known { return mean_step_ms(run); }),
+                ratio([](const Run&, const ReachedLoss& took) { return took.joules; })};
 }
 
 std::optional<Estimate> longer(const Rounds& rounds, const Rounds& than) {

@@ -29,9 +29,15 @@ void drop_disturbed(Rounds& rounds);
 /// Every run must be ok. Nothing where no round is common.
 std::optional<Estimate> speedup(const Rounds& before, const Rounds& after);
 
-/// How many times less time until the loss `after` took than `before`, over the rounds in which both reached
-/// it: rounds have seeds of their own. Nothing where no such round is common.
-std::optional<Estimate> speedup_to_loss(const Rounds& before, const Rounds& after);
+/// How many times sooner a loss was reached than by another, and why: by fewer steps, and by shorter ones.
+struct Sooner {
+  std::string against;
+  Estimate seconds, steps, step_ms;
+  std::optional<Estimate> joules;
+};
+/// How many times sooner `after` reached its loss than `before`, over the rounds in which both did: rounds
+/// have seeds of their own. Nothing where there is no such round.
+std::optional<Sooner> sooner(const Rounds& before, const Rounds& after);
 
 /// By how many ms a step is longer than `than`'s, over the rounds that both took part in; nothing where none
 /// is.
@@ -62,8 +68,9 @@ struct TimeToLoss {
   double loss = 0.0;                // asked for
   int64_t reached = 0;              // rounds; the rest is of these
   Estimate seconds, steps, tokens;  // none where it is 0
+  Estimate step_ms;                 // mean of a run's steps without the first
   std::optional<Estimate> joules;
-  std::optional<Speedup> first;  // of seconds, against the first row of the workload that reached it
+  std::optional<Sooner> first;  // than the first row of the workload that reached it
 };
 
 /// A variant on a workload over its rounds: a row of the report. There are numbers where every run is ok.

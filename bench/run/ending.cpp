@@ -65,6 +65,9 @@ Ending ending_of(const ChildEnd& end, const ChildReport& report, const Run& run,
   for (const Step& step : run.steps)
     if (rank == 0 && !step.loss)
       return {Status::diverged, cat("step ", step.step, ": the loss is not finite")};
+  for (const Evaluation& evaluation : run.evaluations)
+    if (!evaluation.val_loss)
+      return {Status::diverged, cat("the validation loss after step ", evaluation.step, " is not finite")};
   return {};
 }
 

@@ -23,7 +23,10 @@ std::string refusal(const Run& run, int64_t steps) {
     return cat("stopped where it reached a loss of ", number_text(run.summary->to_loss->loss),
                ", which is exploratory: train fresh seeds for fixed steps");
   if (steps_of(run) != steps) return cat("has ", steps_of(run), " steps, the first run ", steps);
-  return run.summary->val_loss ? "" : "has no finite validation loss after its last step: give --val-data";
+  return run.summary->val_loss ? ""
+                               : "has no validation loss after its last step: a rung takes --val-data, a "
+                                 "trainer of one's own tells it "
+                                 "where run.evaluation_due";
 }
 
 Certificate certificate(const RowKey& key, const Rounds& rounds, double loss) {
@@ -64,43 +67,80 @@ std::vector<Certificate> certificates(const Results& results, double loss) {
   return all;
 }
 
-std::string certificate_text(const std::vector<Certificate>& certificates, bool markdown, bool wide) {
+namespace {
+
+std::string p_text(const Certificate& c) {
+  return c.p < 1e-4 ? scientific(c.p) : fixed(c.p, 4);
+}
+
+Table table_of(const std::vector<Certificate>& certificates, const std::string& heading) {
   Columns<Certificate> columns;
-  const auto add = [&](const std::string& header, std::function<std::string(const Certificate&)> cell) {
-    columns.add(header, [cell](const Certificate& c) { return c.refusal.empty() ? cell(c) : kNone; });
+  const auto add = [&](const std::string& header, const std::string& meaning,
+                       std::function<std::string(const Certificate&)> cell) {
+    columns.add({header, Align::right, 0, false, "", meaning},
+                [cell](const Certificate& c) { return c.refusal.empty() ? cell(c) : kNone; });
+  };
+  const auto differs = [&](std::string Certificate::*field) {
+    return std::ranges::any_of(certificates,
+                               [&](const Certificate& c) { return c.*field != certificates[0].*field; });
   };
   columns.add_text("trainer", [](const Certificate& c) { return c.variant; });
-  columns.add({"workload", Align::left, 1}, [](const Certificate& c) { return c.workload; });
-  add("steps", [](const Certificate& c) { return grouped(c.steps); });
-  add("seeds", [](const Certificate& c) { return std::to_string(c.losses.size()); });
-  add("mean loss", [](const Certificate& c) { return fixed(c.mean.value, 4); });
-  add("sd", [](const Certificate& c) { return fixed(c.deviation(), 4); });
+  columns.add({"workload", Align::left, differs(&Certificate::workload) ? 0 : 1},
+              [](const Certificate& c) { return c.workload; });
+  if (differs(&Certificate::part)) columns.add_text("part", [](const Certificate& c) { return c.part; });
+  add("steps", "", [](const Certificate& c) { return grouped(c.steps); });
+  add("seeds", "", [](const Certificate& c) { return std::to_string(c.losses.size()); });
+  add("mean loss", "on validation data after the last step, over seeds",
+      [](const Certificate& c) { return fixed(c.mean.value, 4); });
+  add("sd", "standard deviation of a seed's", [](const Certificate& c) { return fixed(c.deviation(), 4); });
   columns.add("asked for", [](const Certificate& c) { return cat("<= ", number_text(c.loss)); });
-  add("p", [](const Certificate& c) { return c.p < 1e-4 ? scientific(c.p) : fixed(c.p, 4); });
+  add("p", "the chance of so low a mean were the true mean the loss asked for (Student's t, one-sided)",
+      p_text);
   columns.add({"verdict", Align::left, 0, true}, [](const Certificate& c) {
-    return c.holds()           ? "CERTIFIED"
-           : c.refusal.empty() ? "NOT CERTIFIED"
-                               : "REFUSED: " + printable(c.refusal, 300);
+    return c.refusal.empty() ? c.verdict() : cat(c.verdict(), ": ", printable(c.refusal, 300));
   });
-  const Table table = columns.table(certificates);
-  std::string text = (markdown ? table.markdown() : table.terminal(wide)) + "\n";
-  const auto add_line = [&](const std::string& line) {
-    text += markdown ? markdown_text(line) + "\n\n" : folded(line) + "\n";
-  };
+  return columns.table(certificates, heading);
+}
+
+}  // namespace
+
+std::string Certificate::verdict() const {
+  return !refusal.empty() ? "REFUSED" : holds() ? "CERTIFIED" : "NOT CERTIFIED";
+}
+
+std::string Certificate::found() const {
+  if (!refusal.empty()) return printable(refusal, 300);
+  return cat("mean loss ", fixed(mean.value, 4), " of ", losses.size(), " seeds, p ", p_text(*this));
+}
+
+Section section_of(const std::vector<Certificate>& certificates) {
+  Section section;
+  if (certificates.empty()) return section;
+  section.tables.push_back(table_of(certificates, "Certificate"));
+  section.notes.push_back({cat("Certified is p < ", number_text(Certificate::kLevel),
+                               ". It holds for seeds and steps that were fixed before the runs, not for a "
+                               "step found by looking.")});
   for (const Certificate& c : certificates) {
     if (!c.refusal.empty()) continue;
     std::vector<std::string> losses;
     for (size_t i = 0; i < c.seeds.size(); ++i)
       losses.push_back(cat(c.seeds[i], ": ", fixed(c.losses[i], 4)));
-    add_line(cat(c.variant, ", ", c.workload, ", validation loss after ", grouped(c.steps),
-                 " steps by seed: ", join(losses, ", "), "."));
+    section.notes.push_back({cat(c.variant, ", ", c.workload, ", validation loss after ", grouped(c.steps),
+                                 " steps by seed: ", join(losses, ", "), ".")});
   }
-  add_line(cat(
-      "p: the chance of so low a mean were the true mean the loss asked for (Student's t, one-sided); "
-      "certified below ",
-      number_text(Certificate::kLevel),
-      ". It holds for seeds and steps that were fixed before the runs, not for a step found by looking."));
-  return text;
+  return section;
+}
+
+Section of_horizons(std::vector<Certificate> certificates) {
+  const auto looked = [](const Certificate& c) { return c.part.starts_with(Certificate::kSearch); };
+  std::ranges::stable_sort(certificates, {},
+                           [&](const Certificate& c) { return std::pair(c.steps, !looked(c)); });
+  Section section{.tables = {table_of(certificates, "How many steps the loss takes")}};
+  if (std::ranges::any_of(certificates, looked))
+    section.notes.push_back(
+        {cat("What was found by looking (", Certificate::kSearch, "N) is exploratory; the seeds of ",
+             Certificate::kFresh, "N took no part in that, so theirs are certificates.")});
+  return section;
 }
 
 ExitCode exit_code(const std::vector<Certificate>& certificates) {

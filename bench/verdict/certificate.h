@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/base/section.h"
 #include "bench/results/mean.h"
 #include "bench/results/results.h"
 #include "model/error.h"
@@ -14,8 +15,12 @@ namespace stepladder {
 /// A row's claim that its mean validation loss after `steps` steps is at most `loss`.
 struct Certificate {
   static constexpr double kLevel = 0.01;
+  /// What the parts of a search for the fewest steps are called, each with its steps: those that looked, and
+  /// those whose seeds took no part in that.
+  static constexpr const char *kSearch = "search_", *kFresh = "certify_";
 
   std::string variant, workload;
+  std::string part;  // of a results file that holds several, where its name tells them apart
   double loss = 0.0;
   int64_t steps = 0;
   std::vector<int64_t> seeds;
@@ -25,7 +30,10 @@ struct Certificate {
   std::string refusal;  // why the runs are no sample; "" where they are
 
   bool holds() const { return refusal.empty() && p < kLevel; }
-  double deviation() const;  // of the losses
+  double deviation() const;     // of the losses
+  std::string verdict() const;  // "CERTIFIED"
+  std::string found()
+      const;  // "mean loss 1.9358 of 6 seeds, p 0.0002"; why there is none where it is refused
 };
 
 /// A certificate of each row, peers left out. Refused are runs that failed, that stopped where they reached a
@@ -33,8 +41,10 @@ struct Certificate {
 /// is ignored; and fewer than kMinPairs seeds.
 std::vector<Certificate> certificates(const Results& results, double loss);
 
-/// Table and sentences, for a terminal or, as Markdown, to paste into a pull request.
-std::string certificate_text(const std::vector<Certificate>& certificates, bool markdown, bool wide = false);
+/// A table, and in notes each seed's loss.
+Section section_of(const std::vector<Certificate>& certificates);
+/// Those of several numbers of steps, fewest first, as a table alone.
+Section of_horizons(std::vector<Certificate> certificates);
 
 /// kExitOk where all hold, kExitNotComparable where one is refused, else kExitInconclusive.
 ExitCode exit_code(const std::vector<Certificate>& certificates);

@@ -136,6 +136,11 @@ std::map<int64_t, const Run*> by_seed(const Rounds& rounds, const std::string& s
   return seeds;
 }
 
+bool has_fixed_order(const Results& results) {
+  const Json shuffle = results.plan.value("shuffle", Json());
+  return !results.plan.contains("ladder") && shuffle.is_boolean() && !shuffle.get<bool>();
+}
+
 bool ignores_seed(const std::map<int64_t, const Run*>& seeds) {
   for (auto one = seeds.begin(); one != seeds.end(); ++one)
     for (auto other = std::next(one); other != seeds.end(); ++other)
@@ -186,21 +191,27 @@ LearningNumbers learning_numbers(const Rounds& base, const Rounds& next, double 
   for (const auto& [side, seeds] : {std::pair("BASE", &before), std::pair("NEW", &after)})
     if (seeds->size() > 1 && ignores_seed(*seeds))
       numbers.no_interval = cat(side, " learns the same to the bit from several seeds: it ignores its seed");
-  if (!numbers.no_interval.empty()) numbers.change.p_slower = numbers.change.p_faster = 1.0;
   numbers.base_steps = geometric_mean(base_steps);
   numbers.next_steps = geometric_mean(next_steps);
   numbers.base_ms = geometric_mean(base_ms);
   numbers.next_ms = geometric_mean(next_ms);
   numbers.base_startup_ms = median_startup(times ? times->base : base);
   numbers.next_startup_ms = median_startup(times ? times->next : next);
-  if (const auto& seconds = numbers.change.seconds; seconds && numbers.no_interval.empty()) {
+  if (const auto& seconds = numbers.change.seconds) {
     const double deviation = seconds->error() * std::sqrt(static_cast<double>(base_steps.size()));
     for (const int percent : {1, 2, 5}) {
       const size_t needed = seeds_to_tell(percent / 100.0, deviation, alpha);
       numbers.more.push_back({percent, needed - std::min(needed, pairs.size())});
     }
   }
+  if (!numbers.no_interval.empty()) numbers.forget_interval(numbers.no_interval);
   return numbers;
+}
+
+void LearningNumbers::forget_interval(const std::string& why) {
+  no_interval = why;
+  change.p_slower = change.p_faster = 1.0;
+  more.clear();
 }
 
 // ---- learning the same

@@ -61,6 +61,8 @@ struct LearningNumbers {
   };
   std::vector<More> more;
 
+  /// Makes the seeds no sample: neither intervals nor verdicts, nor seeds more.
+  void forget_interval(const std::string& why);
   /// The interval of one of the changes with kFactorConfidence; none from fewer than kMinCertainPairs seeds.
   std::optional<Interval> interval(const Mean& of) const;
 };
@@ -69,6 +71,9 @@ inline constexpr double kFactorConfidence = 0.95;
 /// A row's runs by the seed in their config, by their round where there is none. Throws Error with
 /// kExitNotComparable where a seed counts twice, naming `side`.
 std::map<int64_t, const Run*> by_seed(const Rounds& rounds, const std::string& side = "");
+/// Whether rungs of ours saw their data in the same order from each seed, which is then a small sample of
+/// what a seed changes.
+bool has_fixed_order(const Results& results);
 /// Whether two of the runs have learnt the same to the bit.
 bool ignores_seed(const std::map<int64_t, const Run*>& seeds);
 

@@ -2,8 +2,10 @@
 flag, and switches.json names them.
 
     python train.py --data ../../data/austen.txt --steps 300 --muon --rotary
-    stepladder run --ladder switches.json --until-loss 2
-    stepladder ablate --ladder switches.json --until-loss 2
+    stepladder run --ladder switches.json --until-loss 2.8 --eval-every 10 --max-steps 300 --rounds 6
+    stepladder run --ladder switches.json --rungs all_on --seeds 6 --steps 150 --certify-loss 2.4
+    stepladder gate ../../base/examples/speedrun . --ladder switches.json --until-loss 2.8 --eval-every 10 --max-steps 300
+    stepladder ablate --ladder switches.json --until-loss 2.8 --eval-every 10 --max-steps 300
 """
 
 import argparse
