@@ -463,6 +463,39 @@ TEST_F(VerdictCli, CompareSaysThatOneGateMeasuredTheTwoOnlyWhereItDid) {
     EXPECT_FALSE(says(stepladder(cat("compare ", files)).out, {one})) << files;
 }
 
+TEST_F(VerdictCli, TheWorkflowToCopyFailsOnlyWhereItIsDecidedAndLeavesWhatItsStepsShow) {
+  std::string step = read_file(STEPLADDER_SOURCE_DIR "/.github/workflows/gate.yml");
+  step = step.substr(step.find("- name: gate"));
+  step = step.substr(step.find("run: >") + 6);
+  step.resize(step.find("\n      -"));
+  const auto replace = [&](const std::string& what, const std::string& by) {
+    ASSERT_NE(step.find(what), std::string::npos) << what;
+    for (size_t at = 0; (at = step.find(what)) != std::string::npos;) step.replace(at, what.size(), by);
+  };
+  replace("new/build/cuda/bin/stepladder", "");
+  replace("/build/cuda/bin", "");
+  replace("05,09,13,fp8", "00");
+  std::ranges::replace(step, '\n', ' ');
+  // Of the last NEW is as often slower as faster, and by much.
+  for (const auto& [ms, code, annotation] :
+       {std::tuple("1.05", kExitOk, "::notice"), std::tuple("2.05", kExitRegression, "::error"),
+        std::tuple("$((1 + n % 2 * 3))", kExitOk, "::warning")}) {
+    rung("base", "00_fp32_baseline", "1.05");
+    FakeRung fake;
+    fake.step_ms = ms;
+    fake.before_start = counting();
+    fake.write(new_);
+    const Outcome outcome = stepladder(cat(step, " --max-pairs 8 ", kWorkload));
+    EXPECT_EQ(outcome.code, code) << outcome.out << outcome.err;
+    EXPECT_TRUE(says(outcome.out, {annotation, "00_fp32_baseline"})) << outcome.out;
+    EXPECT_TRUE(says(read_file(folder_ / "verdict.md"), {"| 00_fp32_baseline |"}));
+    EXPECT_EQ(says(read_file(folder_ / "verdict.xml"), {"failures=\"1\""}), code == kExitRegression);
+  }
+  std::string strict = step;
+  strict.erase(strict.find("--undecided pass"), std::string("--undecided pass").size());
+  EXPECT_EQ(stepladder(cat(strict, " --max-pairs 8 ", kWorkload)).code, kExitInconclusive);
+}
+
 TEST_F(VerdictCli, GateFindsASlowerRungAndGoesOnWithTheOthers) {
   rung("base", "00_fp32_baseline", "1.0$((50 + i % 2))");
   rung("new", "00_fp32_baseline", "1.1$((50 + i % 2))");

@@ -28,6 +28,9 @@ std::vector<Option> VerdictOptions::options() {
        "the report: .md is Markdown, .json JSON, .xml JUnit, another in --format; stdout then gets text, "
        "or what GitHub annotates with",
        kVerdict},
+      {"undecided", &undecided, "NAME",
+       "exit status of a verdict that more pairs might decide: fail with 3, or pass with 0", kVerdict,
+       Allowed{"fail", "pass"}},
       wide_option(wide, kVerdict)};
 }
 
@@ -76,6 +79,7 @@ Limits VerdictOptions::limits(const Json& context, const Json& plan) const {
 }
 
 int VerdictOptions::deliver(Comparison comparison, const Limits& limits) const {
+  comparison.undecided_passes = undecided == "pass";
   if (limits.until_loss) {
     // A verdict on runs until a loss knows no limits.
   } else if (noise.empty()) {
@@ -98,7 +102,8 @@ int VerdictOptions::deliver(Comparison comparison, const Limits& limits) const {
   }
   std::cout << std::flush;
   if (!failures.empty()) throw Error(join(failures, "; "));
-  return exit_code(comparison.rows);
+  const ExitCode code = exit_code(comparison.rows);
+  return code == kExitInconclusive && comparison.undecided_passes ? kExitOk : code;
 }
 
 }  // namespace stepladder

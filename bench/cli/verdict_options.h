@@ -19,7 +19,7 @@ struct VerdictOptions {
   double cycles_limit;
   std::optional<double> threshold;                  // percent
   double energy_threshold = kMinEnergyLimit * 100;  // percent
-  std::string noise, format = "text";
+  std::string noise, format = "text", undecided = "fail";
   std::vector<std::string> out;
   bool wide = false;
 

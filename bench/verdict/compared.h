@@ -123,6 +123,7 @@ struct Comparison {
   std::vector<std::string> notes;  // what stands between the reader and a wrong reading
   std::string base, next;          // "commit 0123abc of 2025-01-31T12:00:00.000Z"
   std::string device;
+  bool undecided_passes = false;  // for JUnit, where an undecided row else is a failure
 };
 
 /// The worst row's: kExitFailed, then kExitRegression, then kExitInconclusive; kExitNotComparable where every

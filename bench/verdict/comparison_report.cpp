@@ -270,18 +270,25 @@ std::string junit_report(const Comparison& comparison) {
       case Verdict::failed:
         cases += cat("<error type=\"", name, "\" message=\"", says, "\"/>");
         break;
-      case Verdict::regression:
       case Verdict::inconclusive:
-      case Verdict::slower:
       case Verdict::not_told_apart:
+        if (comparison.undecided_passes) {
+          cases += cat("<skipped message=\"", says, "\"/>");
+          break;
+        }
+        [[fallthrough]];
+      case Verdict::regression:
+      case Verdict::slower:
         cases += cat("<failure type=\"", name, "\" message=\"", says, "\"/>");
     }
     cases += "</testcase>\n";
   }
+  const auto open = count(Verdict::inconclusive, Verdict::not_told_apart);
+  const bool passes = comparison.undecided_passes;
   const std::string counts =
       cat("tests=\"", comparison.rows.size(), "\" failures=\"",
-          count(Verdict::regression, Verdict::inconclusive, Verdict::slower, Verdict::not_told_apart),
-          "\" errors=\"", count(Verdict::failed), "\" skipped=\"", count(Verdict::skipped), "\"");
+          count(Verdict::regression, Verdict::slower) + (passes ? 0 : open), "\" errors=\"",
+          count(Verdict::failed), "\" skipped=\"", count(Verdict::skipped) + (passes ? open : 0), "\"");
   return cat("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites ", counts,
              ">\n  <testsuite name=\"stepladder\" ", counts, ">\n", cases, "  </testsuite>\n</testsuites>\n");
 }
