@@ -671,7 +671,11 @@ TEST(Comparison, TellsStaleAndUnfinishedResults) {
   pair.next.context["time"] = "2024-01-01T00:00:00.000Z";
   pair.next.complete = false;
   pair.next.context["device"]["driver"] = "590";
-  EXPECT_TRUE(says(joined_notes(pair.compared()), {"STALE", "NEW is unfinished", "driver", "580", "590"}));
+  for (const auto& [of, torch] : {std::pair(&pair.base, "2.10"), std::pair(&pair.next, "2.11")})
+    for (stepladder::Run& run : of->runs) run.config["versions"] = {{"python", "3.11"}, {"torch", torch}};
+  const std::string notes = joined_notes(pair.compared());
+  EXPECT_TRUE(says(notes, {"STALE", "NEW is unfinished", "driver", "580", "590", "torch", "2.10", "2.11"}));
+  EXPECT_FALSE(says(notes, {"python"})) << "which is the same";
 }
 
 // ---- the report ------------------------------------------------------------------------------------------

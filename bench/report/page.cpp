@@ -38,16 +38,6 @@ std::vector<NamedFindings> but(const std::vector<const MeasuredFile*>& files, co
   return others;
 }
 
-/// By name the versions of the software that trainers of one's own say they run on.
-std::map<std::string, std::set<std::string>> versions_told(const Results& results) {
-  std::map<std::string, std::set<std::string>> all;
-  for (const Run& run : results.runs)
-    if (const Json told = run.config.value("versions", Json()); told.is_object())
-      for (const auto& [name, version] : told.items())
-        if (version.is_string()) all[name].insert(version.get<std::string>());
-  return all;
-}
-
 /// What was measured on; beside the device's first file only what is another.
 Section environment_of(const MeasuredFile& file, const MeasuredFile* main) {
   const Json device = file.findings.results().device();
@@ -73,9 +63,7 @@ Section environment_of(const MeasuredFile& file, const MeasuredFile* main) {
     if (gpu) add(device, "attention", "flash attention");
   }
   add(device, "uuid", "UUID");
-  for (const auto& [name, versions] : versions_told(results))
-    section.facts.push_back(
-        {printable(name, 60), printable(join({versions.begin(), versions.end()}, ", "), 400)});
+  for (const auto& [name, versions] : versions_told(results)) section.facts.push_back({name, versions});
   std::set<std::string> elsewhere;
   for (const Run& run : results.runs)
     if (run.backend != text_at(device, "backend")) elsewhere.insert(cat(run.variant, ": ", run.backend));

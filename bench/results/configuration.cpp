@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "bench/base/text.h"
 #include "bench/results/json.h"
@@ -59,6 +60,17 @@ Json configuration_of(const Run& run) {
   Json all = {{"backend", run.backend}};
   for (const auto& [key, value] : run.config.items())
     if (key != "seed" && key != "versions") all["config." + key] = value;
+  return all;
+}
+
+std::map<std::string, std::string> versions_told(const Results& results) {
+  std::map<std::string, std::set<std::string>> told;
+  for (const Run& run : results.runs)
+    if (const Json versions = run.config.value("versions", Json()); versions.is_object())
+      for (const auto& [name, version] : versions.items())
+        if (version.is_string()) told[printable(name, 60)].insert(printable(version.get<std::string>(), 100));
+  std::map<std::string, std::string> all;
+  for (const auto& [name, versions] : told) all[name] = join({versions.begin(), versions.end()}, ", ");
   return all;
 }
 

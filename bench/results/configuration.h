@@ -2,6 +2,7 @@
 // must have in common to be compared, or to be points of one history.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,10 @@ namespace stepladder {
 /// row.
 Json configuration_of(const Results& results);
 /// What a run that came to its end has, by field ("config.dtype"): its backend, and its config without the
-/// seed.
+/// seed and the versions of the software that it ran on.
 Json configuration_of(const Run& run);
+/// Those by name, "torch" say, as the runs tell them: "2.10.0", or several.
+std::map<std::string, std::string> versions_told(const Results& results);
 
 /// What else of a configuration than model, batch and length changes a step's time, where it is not the
 /// default: "dtype fp16, accumulate 2".

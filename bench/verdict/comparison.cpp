@@ -100,6 +100,11 @@ std::vector<std::string> notes(const Results& base, const Results& next,
     if (const std::string was = text_at(base.device(), field), is = text_at(next.device(), field); was != is)
       lines.push_back(cat("The device's ", field, " changed from ", was.empty() ? "unknown" : was, " to ",
                           is.empty() ? "unknown" : is, ": a difference may be its."));
+  const auto before = versions_told(base);
+  for (const auto& [name, is] : versions_told(next))
+    if (const auto was = before.find(name); was != before.end() && was->second != is)
+      lines.push_back(cat("The trainers' ", name, " changed from ", was->second, " to ", is,
+                          ": a difference may be its."));
   return lines;
 }
 
