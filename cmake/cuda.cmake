@@ -1,11 +1,8 @@
 # CUDA, and what of NVIDIA's is found beside it: cuDNN, CUPTI, NCCL. Each is used where it is, and said to be missing where not.
-# Sets `cuda`, `cudnn`, and `cuda_headers`, the folders of their headers.
+# Sets `cuda`, `cudnn`, `cuda_headers`, the folders of their headers, and `cuda_folders`, those of their libraries.
 
-# A library that is opened at run time, by its name alone, is found there: by what is built and what is installed.
-macro(open_libraries_in folder)
-  list(APPEND CMAKE_BUILD_RPATH ${folder})
-  list(APPEND CMAKE_INSTALL_RPATH ${folder})
-endmacro()
+# The libraries are opened at run time (model/cuda_libraries.h), and looked for there too.
+set(cuda_folders)
 
 # ---- CUDA: found, asked for, or plainly absent -------------------------------------------------------------------
 set(cuda OFF)
@@ -23,7 +20,7 @@ if(NOT STEPLADDER_CUDA STREQUAL "OFF")
       add_library(CUDA::nvToolsExt INTERFACE IMPORTED)  # CMake 3.25.1's module expects it, CUDA 13 has none
     endif()
     find_package(CUDAToolkit 12 REQUIRED)
-    open_libraries_in(${CUDAToolkit_LIBRARY_DIR})
+    list(APPEND cuda_folders ${CUDAToolkit_LIBRARY_DIR})
     if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 does not know that nvcc 12 has C++20
       set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
       set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
@@ -51,15 +48,14 @@ if(cuda)
   find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${cudnn_hints} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
   find_library(CUDNN_LIBRARY NAMES libcudnn.so.9 cudnn HINTS ${cudnn_hints} PATH_SUFFIXES lib lib64)
   find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ${CUDNN_FRONTEND_DIR} $ENV{CUDNN_FRONTEND_DIR} PATH_SUFFIXES include)
-  if(NOT CUDNN_INCLUDE_DIR OR NOT CUDNN_LIBRARY)
+  if(NOT CUDNN_INCLUDE_DIR)
     message(WARNING "No cuDNN attention: cuDNN 9 (nvidia-cudnn-cu${CUDAToolkit_VERSION_MAJOR}) was not found, "
                     "set CUDNN_ROOT")
   elseif(NOT CUDNN_FRONTEND_INCLUDE_DIR)
     message(WARNING "No cuDNN attention: nvidia-cudnn-frontend was not found, set CUDNN_FRONTEND_DIR")
   else()
     message(STATUS "cuDNN attention: ${CUDNN_LIBRARY} with ${CUDNN_FRONTEND_INCLUDE_DIR}")
-    get_filename_component(cudnn_library_dir ${CUDNN_LIBRARY} DIRECTORY)
-    open_libraries_in(${cudnn_library_dir})
+    list(APPEND cuda_folders ${CUDNN_LIBRARY})
     list(APPEND cuda_headers ${CUDNN_FRONTEND_INCLUDE_DIR} ${CUDNN_INCLUDE_DIR})
     set(cudnn ON)
   endif()
@@ -74,10 +70,9 @@ if(cuda)
   find_path(CUPTI_INCLUDE_DIR cupti.h HINTS ${cupti_hints} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
   find_library(CUPTI_LIBRARY NAMES libcupti.so.${CUDAToolkit_VERSION_MAJOR} HINTS ${cupti_hints} ${CUDAToolkit_LIBRARY_DIR}
                PATH_SUFFIXES lib lib64)
-  if(CUPTI_INCLUDE_DIR AND CUPTI_LIBRARY)
+  if(CUPTI_INCLUDE_DIR)
     message(STATUS "Kernel times: ${CUPTI_LIBRARY}")
-    get_filename_component(cupti_library_dir ${CUPTI_LIBRARY} DIRECTORY)
-    open_libraries_in(${cupti_library_dir})
+    list(APPEND cuda_folders ${CUPTI_LIBRARY})
     set_source_files_properties(model/cuda/cupti_tracer.cpp PROPERTIES COMPILE_DEFINITIONS STEPLADDER_CUPTI)
     list(APPEND cuda_headers ${CUPTI_INCLUDE_DIR})
   else()
@@ -94,13 +89,15 @@ if(cuda)
   find_library(NCCL_LIBRARY NAMES libnccl.so.2 HINTS ${nccl_hints} ${CUDAToolkit_LIBRARY_DIR} PATH_SUFFIXES lib lib64)
   if(NCCL_INCLUDE_DIR)
     message(STATUS "Several CUDA devices: NCCL, ${NCCL_LIBRARY}")
-    if(NCCL_LIBRARY)
-      get_filename_component(nccl_library_dir ${NCCL_LIBRARY} DIRECTORY)
-      open_libraries_in(${nccl_library_dir})
-    endif()
+    list(APPEND cuda_folders ${NCCL_LIBRARY})
     set_source_files_properties(model/cuda/comm_nccl.cpp PROPERTIES COMPILE_DEFINITIONS STEPLADDER_NCCL)
     list(APPEND cuda_headers ${NCCL_INCLUDE_DIR})
   else()
     message(STATUS "Several CUDA devices: no, NCCL (nvidia-nccl-cu${CUDAToolkit_VERSION_MAJOR}) was not found, set NCCL_ROOT")
   endif()
 endif()
+
+# ---- the folders -----------------------------------------------------------------------------------------------------------
+list(FILTER cuda_folders EXCLUDE REGEX NOTFOUND$)
+list(TRANSFORM cuda_folders REPLACE "/[^/]*[.]so[^/]*$" "")
+list(REMOVE_DUPLICATES cuda_folders)

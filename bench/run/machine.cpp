@@ -24,6 +24,7 @@
 #include "bench/run/child.h"
 #include "bench/run/events.h"
 #include "bench/run/telemetry.h"
+#include "model/cuda_libraries.h"
 #include "model/device.h"
 #include "model/error.h"
 #include "model/rendezvous.h"
@@ -120,6 +121,14 @@ Json library_environment() {
   return found.empty() ? Json() : Json(found);
 }
 
+Json libraries_json(const CudaLibraries& libraries) {
+  Json found = Json::object(), missing = Json::array();
+  for (const auto& [part, path] : libraries.paths) found[name_of(part)] = path;
+  for (const CudaPart part : kCudaParts)
+    if (libraries.usable() && !libraries.paths.contains(part)) missing.push_back(libraries.missing(part));
+  return {{"major", libraries.major}, {"reason", libraries.reason}, {"found", found}, {"missing", missing}};
+}
+
 /// "2025-01-31T12:34:56.789Z".
 std::string now_utc() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -187,7 +196,10 @@ DeviceProbe probe_device(const std::string& backend, int64_t index) {
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
     probe.error = why_no_device(end);
-  } else if (json.contains("error")) {
+    return probe;
+  }
+  if (json.contains("libraries")) probe.libraries = json.at("libraries");
+  if (json.contains("error")) {
     json.at("error").get_to(probe.error);
   } else {
     const auto from = [&](const char* key, auto& value) { json.at(key).get_to(value); };
@@ -217,6 +229,8 @@ void print_device(const std::string& backend, int index) {
   } catch (const Error& e) {
     answer["error"] = e.what();
   }
+  if (const CudaLibraries& libraries = cuda_libraries(); backend == "cuda" && !libraries.reason.empty())
+    answer["libraries"] = libraries_json(libraries);
   std::cout << answer << std::endl;
 }
 

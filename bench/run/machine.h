@@ -33,6 +33,8 @@ struct DeviceProbe {
   DeviceInfo device;
   int64_t devices = 1;  // of its backend
   Json telemetry;       // Telemetry::describe()
+  Json libraries;  // of a CUDA backend, device or not: {"major", "reason", "found": {name: path}, "missing":
+                   // [why]}
   std::string error;
 };
 

@@ -1,17 +1,28 @@
 // Attention through cuDNN's graph API; the only file that includes cudnn_frontend.
 //
-// libcudnn is opened at run time, so that a machine without it runs everything else.
+// libcudnn is opened at run time, so that a machine without it runs everything else. The frontend opens a
+// CUDA runtime by its name, of either major, and the driver as libcuda.so, which only a toolkit has: its
+// dlopen() is replaced.
 #include <algorithm>
 #include <stdexcept>
 #include <string>
 
 #include "model/cuda/cuda_check.h"
 #include "model/cuda/fused_attention.h"
+#include "model/cuda/libraries.h"
 #include "model/error.h"
 
 #ifdef STEPLADDER_CUDNN
-#include <cudnn_frontend.h>
 #include <dlfcn.h>
+
+namespace stepladder {
+namespace {
+void* open_for_frontend(const std::string& name, int flags);
+}
+}  // namespace stepladder
+#define dlopen ::stepladder::open_for_frontend
+#include <cudnn_frontend.h>
+#undef dlopen
 
 #include <cmath>
 #include <map>
@@ -43,9 +54,22 @@ namespace fe = cudnn_frontend;
 // Tensors of the graphs, as the frontend numbers them.
 enum Uid : int64_t { kQ = 1, kK, kV, kO, kStats, kDO, kDQ, kDK, kDV };
 
+/// The CUDA runtime of the major in use, and no other; the driver; otherwise what `name` leads to.
+void* open_for_frontend(const std::string& name, int flags) {
+  if (name == "libcuda.so") return dlopen("libcuda.so.1", flags);
+  if (!name.starts_with("libcudart.so.")) return dlopen(name.c_str(), flags);
+  const CudaLibraries& all = cuda_libraries();
+  const auto runtime = all.paths.find(CudaPart::cudart);
+  if (runtime == all.paths.end() || name != soname_of(CudaPart::cudart, all.major)) return nullptr;
+  return dlopen(runtime->second.c_str(), flags);
+}
+
 void* open_cudnn() {
-  const std::string library = cat("libcudnn.so.", CUDNN_MAJOR);
-  void* handle = dlopen(library.c_str(), RTLD_NOW);
+  const CudaLibraries& all = cuda_libraries();
+  for (const CudaPart part : {CudaPart::cudnn, CudaPart::cudart})
+    if (!all.paths.contains(part)) throw UnsupportedError("cuDNN can't be used: " + all.missing(part));
+  open_for_others({CudaPart::cudart, CudaPart::nvrtc, CudaPart::cublas_lt, CudaPart::cublas});
+  void* handle = dlopen(all.paths.at(CudaPart::cudnn).c_str(), RTLD_NOW);
   if (!handle) throw UnsupportedError(cat("cuDNN could not be loaded: ", dlerror()));
   return handle;
 }

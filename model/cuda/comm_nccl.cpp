@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model/cuda/cuda.h"
-#include "model/cuda/dynamic_library.h"
+#include "model/cuda/libraries.h"
 #include "model/cuda/peer_copies.h"
 #include "model/cuda/range.h"
 #include "model/rendezvous.h"
@@ -42,8 +42,7 @@ struct Nccl {
   static DynamicLibrary open() {
     // Multicast over NVLink needs set-up of the whole machine that may be missing, and hangs without it.
     setenv("NCCL_NVLS_ENABLE", "0", 0);
-    return {"libnccl.so.2",
-            cat("several CUDA devices need NCCL: install libnccl2 or nvidia-nccl-cu", CUDART_VERSION / 1000)};
+    return open_library(CudaPart::nccl);
   }
   /// Throws Error with what `status` means.
   void check(ncclResult_t status, const char* call) const {

@@ -5,13 +5,13 @@
 #include <cublasLt.h>
 #include <cublas_v2.h>
 
-#include "model/cuda/dynamic_library.h"
+#include "model/cuda/libraries.h"
 
 namespace stepladder {
 
 /// The functions that are used here, which cuBLAS' headers declare.
 struct Cublas {
-  DynamicLibrary lt = open("libcublasLt.so."), blas = open("libcublas.so.");
+  DynamicLibrary lt = open_library(CudaPart::cublas_lt), blas = open_library(CudaPart::cublas);
 
   decltype(&cublasCreate) create = blas.function("cublasCreate_v2");
   decltype(&cublasDestroy) destroy = blas.function("cublasDestroy_v2");
@@ -37,15 +37,9 @@ struct Cublas {
   decltype(&cublasLtMatrixLayoutInit_internal) lt_layout_init =
       lt.function("cublasLtMatrixLayoutInit_internal");
   decltype(&cublasLtMatrixLayoutSetAttribute) lt_layout_set = lt.function("cublasLtMatrixLayoutSetAttribute");
-
- private:
-  static DynamicLibrary open(const char* name) {
-    return {cat(name, CUBLAS_VER_MAJOR), cat("CUDA devices need cuBLAS: put the library folder of CUDA ",
-                                             CUBLAS_VER_MAJOR, " on LD_LIBRARY_PATH")};
-  }
 };
 
-/// Throws Error where a library can't be loaded.
+/// Throws UnsupportedError where there is none, Error where one can't be loaded.
 inline const Cublas& cublas() {
   static const Cublas functions;
   return functions;

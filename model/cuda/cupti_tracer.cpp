@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "model/cuda/dynamic_library.h"
+#include "model/cuda/libraries.h"
 #include "model/error.h"
 
 #ifdef STEPLADDER_CUPTI
@@ -242,11 +242,10 @@ class CuptiTracer final : public Tracer {
 }  // namespace
 
 std::unique_ptr<Tracer> make_cupti_tracer(std::string& why) try {
-  const std::string file = cat("libcupti.so.", CUDART_VERSION / 1000);
-  static const Cupti cupti{DynamicLibrary(file, file + " could not be loaded")};
+  static const Cupti cupti{open_library(CudaPart::cupti)};
   return std::make_unique<CuptiTracer>(cupti);
 } catch (const Error& error) {
-  why = cat(error.what(), ": install nvidia-cuda-cupti, or cuda-cupti of the toolkit");
+  why = error.what();
   return nullptr;
 }
 #else

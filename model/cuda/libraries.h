@@ -1,0 +1,18 @@
+// The CUDA libraries of this process, opened by the paths that cuda_libraries() chose.
+#pragma once
+
+#include <string>
+
+#include "model/cuda/dynamic_library.h"
+#include "model/cuda_libraries.h"
+
+namespace stepladder {
+
+/// Opens `part`. Throws UnsupportedError, which says how to get it, where there is none; Error where it can't
+/// be opened.
+DynamicLibrary open_library(CudaPart part);
+
+/// Opens those of `parts` that there are, so that libraries which open them by name get these.
+void open_for_others(std::initializer_list<CudaPart> parts);
+
+}  // namespace stepladder
