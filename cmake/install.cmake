@@ -16,7 +16,7 @@ install(DIRECTORY reports/ DESTINATION ${share}/reports
   PATTERN h100 EXCLUDE PATTERN h200 EXCLUDE PATTERN latest EXCLUDE PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY scripts/peers DESTINATION ${share}/scripts USE_SOURCE_PERMISSIONS PATTERN __pycache__ EXCLUDE)
 install(FILES scripts/prepare_data.py DESTINATION ${share}/scripts)
-install(FILES python/stepladder.py python/pyproject.toml DESTINATION ${share}/python)
+install(FILES python/trainer/stepladder.py DESTINATION ${share}/python/trainer)
 install(FILES bench/run/stepladder.h DESTINATION include)
 install(FILES bench/run/stepladder.h DESTINATION ${share}/bench/run) # where examples and docs look for it
 install(DIRECTORY examples docs DESTINATION ${share} PATTERN __pycache__ EXCLUDE)

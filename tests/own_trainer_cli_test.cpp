@@ -315,7 +315,7 @@ TEST_F(OwnTrainer, IsToldWhatItIsAskedFor) {
   write_file(folder_ / "own/ladder.json", text);
   ASSERT_EQ(run("--rungs 01 --rounds 1 --seed 3 --model gpt2-mini").code, 0);
   EXPECT_EQ(read_file(folder_ / "own/told.txt"),
-            cat("3 gpt2-mini 5 batch 4 ", STEPLADDER_SOURCE_DIR, "/python "));
+            cat("3 gpt2-mini 5 batch 4 ", STEPLADDER_SOURCE_DIR, "/python/trainer "));
   EXPECT_EQ(results().runs[0].config["model"], "gpt2-mini");
   ASSERT_EQ(run("--rungs 01 --rounds 1 --seed 3 --model 'a{seed}' --overwrite").code, 0);
   EXPECT_TRUE(says(read_file(folder_ / "own/told.txt"), {"3 a{seed} 5"})) << "as it is, braces and all";
@@ -972,6 +972,20 @@ TEST_F(OwnTrainer, IsToldWhatItIsReadyForAndWhatToAddForTheRest) {
   const std::string all = stepladder(check).out;
   EXPECT_FALSE(says(all, {"{seed}"})) << all;
   EXPECT_TRUE(says(all, {"yes: switches faster"})) << all;
+}
+
+TEST_F(OwnTrainer, ThatImportsACopyOfTheModuleIsTold) {
+  const std::string start = cat("import stepladder\n", "run = stepladder.start(batch=4, seq=64)\n"),
+                    steps = "while True:\n  with run.step() as step:\n    step.loss = 9.0 - run.done\n";
+  write_file(folder_ / "own/train.py", start + steps);
+  const auto check = [&] { return stepladder("check-trainer python3 own/train.py").out; };
+  EXPECT_FALSE(says(check(), {"own/stepladder.py"})) << check();
+  std::filesystem::copy(cat(STEPLADDER_SOURCE_DIR, "/python/trainer/stepladder.py"), folder_ / "own");
+  EXPECT_TRUE(says(check(), {"note: ", "own/stepladder.py", "/python/trainer", "ok"})) << check();
+  std::filesystem::remove(folder_ / "own/stepladder.py");
+  std::filesystem::create_symlink(cat(STEPLADDER_SOURCE_DIR, "/python/trainer/stepladder.py"),
+                                  folder_ / "own/stepladder.py");
+  EXPECT_FALSE(says(check(), {"own/stepladder.py"})) << "which is ours";
 }
 
 TEST_F(OwnTrainer, WhoseDtypeContradictsItsMathIsNoted) {

@@ -1,4 +1,4 @@
-"""What a trainer of one's own tells the harness, through python/stepladder.py or bench/run/stepladder.h."""
+"""What a trainer of one's own tells the harness, through python/trainer/stepladder.py or bench/run/stepladder.h."""
 
 import ast
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Timer
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-MODULE, EXAMPLES = REPOSITORY / "python", REPOSITORY / "examples"
+MODULE, EXAMPLES = REPOSITORY / "python/trainer", REPOSITORY / "examples"
 COMPILER = shutil.which("c++")
 
 # A PyTorch whose device takes 20 ms for what is launched, and finishes it where somebody waits.

@@ -1,5 +1,6 @@
 #include "bench/base/place.h"
 
+#include <cstdlib>
 #include <filesystem>
 
 namespace stepladder {
@@ -16,6 +17,10 @@ const std::string& shared_dir() {
     return std::string(STEPLADDER_SOURCE_DIR);
   }();
   return found;
+}
+
+std::string trainer_module_dir() {
+  return shared_dir() + "/python/trainer";
 }
 
 }  // namespace stepladder

@@ -10,4 +10,7 @@ namespace stepladder {
 /// from.
 const std::string& shared_dir();
 
+/// The folder that has stepladder.py, the module for trainers, and nothing else.
+std::string trainer_module_dir();
+
 }  // namespace stepladder

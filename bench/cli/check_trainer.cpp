@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "bench/base/place.h"
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/cli/measure.h"
@@ -87,6 +88,19 @@ Rows uses_of(const Run& run, const Program& program, const Ladder& ladder) {
                                          : cat("yes: switches ", join(ladder.switch_names(), ", "))}};
 }
 
+/// A stepladder.py that Python finds before the harness's: beside the script, or for `python -m` where it is
+/// started. "" where there is none.
+std::string shadowing_module(const Program& program) {
+  namespace fs = std::filesystem;
+  const auto script =
+      std::ranges::find_if(program.command, [](const std::string& word) { return word.ends_with(".py"); });
+  fs::path folder = program.folder.empty() ? fs::current_path() : fs::path(program.folder);
+  if (script != program.command.end()) folder = (folder / *script).parent_path();
+  const fs::path copy = folder / "stepladder.py", ours = fs::path(trainer_module_dir()) / "stepladder.py";
+  std::error_code none;
+  return fs::exists(copy, none) && !fs::equivalent(copy, ours, none) ? copy.string() : "";
+}
+
 /// What is not wrong, and yet worth a change.
 std::vector<std::string> advice(const Run& run, const Program& program, const WorkloadDefaults& asked) {
   std::vector<std::string> lines;
@@ -98,6 +112,10 @@ std::vector<std::string> advice(const Run& run, const Program& program, const Wo
        {little_covered(*run.summary), asked.model ? missing_math(program.math, run.config) : "",
         contradicted_math(program.math, run.config)})
     if (!odd.empty()) lines.push_back(odd);
+  if (const std::string copy = shadowing_module(program); !copy.empty())
+    lines.push_back(cat(copy,
+                        " is imported in place of ours, which may be another: remove it, the harness puts ",
+                        trainer_module_dir(), " on PYTHONPATH"));
   if (run.lingered)
     lines.push_back(cat("it did not end within ", kLingering,
                         " s of telling its end, and was ended: each run of it takes that much longer"));

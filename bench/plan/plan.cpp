@@ -146,7 +146,7 @@ void fill(Workload& workload, const RungSettings& s, int64_t batch) {
   const char* const outer = std::getenv("PYTHONPATH");
   const std::string more = own != environment.end() ? own->substr(kModulePath.size()) : outer ? outer : "";
   if (own != environment.end()) environment.erase(own);
-  environment.push_back(cat(kModulePath, shared_dir(), "/python", more.empty() ? "" : ":" + more));
+  environment.push_back(cat(kModulePath, trainer_module_dir(), more.empty() ? "" : ":" + more));
 }
 
 }  // namespace

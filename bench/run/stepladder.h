@@ -1,5 +1,5 @@
 // Lets Stepladder measure a training loop of your own, in C++17: copy this file, it needs nothing else of the
-// project. python/stepladder.py is the same for Python, and says more.
+// project. python/trainer/stepladder.py is the same for Python, and says more.
 //
 //   #include "stepladder.h"
 //

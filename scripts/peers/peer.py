@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(REPOSITORY / "python"))
+sys.path.insert(0, str(REPOSITORY / "python/trainer"))
 
 import stepladder  # noqa: E402
 
