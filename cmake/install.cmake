@@ -15,7 +15,7 @@ install(DIRECTORY reports/ DESTINATION ${share}/reports
   FILES_MATCHING PATTERN *.py PATTERN results.schema.json PATTERN page/* PATTERN published/*
   PATTERN h100 EXCLUDE PATTERN h200 EXCLUDE PATTERN latest EXCLUDE PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY scripts/peers DESTINATION ${share}/scripts USE_SOURCE_PERMISSIONS PATTERN __pycache__ EXCLUDE)
-install(FILES scripts/prepare_data.py DESTINATION ${share}/scripts)
+install(PROGRAMS scripts/prepare_data.py DESTINATION ${share}/scripts)
 install(FILES python/trainer/stepladder.py DESTINATION ${share}/python/trainer)
 install(FILES bench/run/stepladder.h DESTINATION include)
 install(FILES bench/run/stepladder.h DESTINATION ${share}/bench/run) # where examples and docs look for it
@@ -23,8 +23,10 @@ install(DIRECTORY examples docs DESTINATION ${share} PATTERN __pycache__ EXCLUDE
 # A page shows what each rung changes, and which results are of other sources.
 install(DIRECTORY variants model DESTINATION ${share})
 install(FILES cmake/source_hash.py DESTINATION ${share}/cmake)
-install(DIRECTORY data/gpt2 DESTINATION ${share}/data OPTIONAL)
-install(FILES data/austen.txt data/dictionary.txt DESTINATION ${share}/data OPTIONAL)
+if(NOT SKBUILD)  # a package fetches them at first use: python/stepladder/command.py
+  install(DIRECTORY data/gpt2 DESTINATION ${share}/data OPTIONAL)
+  install(FILES data/austen.txt data/dictionary.txt DESTINATION ${share}/data OPTIONAL)
+endif()
 install(FILES README.md LICENSE DESTINATION ${share})
 install(CODE [[
   set(prefix "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")

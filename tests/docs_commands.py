@@ -27,6 +27,7 @@ ELSEWHERE = {
     r"scripts/(?:test|build)\b": "CI, which runs what they are made of",
     r"scripts/prepare_data\.py .*": "prepare_data_test.py: it needs a network",
     r"cmake .*": "CI",
+    r"pip install .*|python3 -m venv .*": "wheel_test.sh",
     r"build/tsan/bin/.*": "by who changes threads: a build of its own",
     r"export PATH=.*": "the stand-ins are on PATH",
     r"module load .*|export CMAKE_PREFIX_PATH=.*": "a cluster's",

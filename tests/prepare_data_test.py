@@ -3,9 +3,11 @@
 import contextlib
 import io
 import sys
+import tarfile
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 import prepare_data
@@ -72,6 +74,46 @@ class Texts(unittest.TestCase):
         self.assertFalse(there)
         self.assertRegex(errors, r"\Aerror: .*a-package.*apt-get: no network\n\Z")
         self.assertFalse(self.path.exists())
+
+
+class DebianPackage(unittest.TestCase):
+    def package(self, *names: str) -> bytes:
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w:xz") as tar:
+            for name in names:
+                member = tarfile.TarInfo(name)
+                member.size = len(name)
+                tar.addfile(member, io.BytesIO(name.encode()))
+
+        def member(name: str, data: bytes) -> bytes:
+            return f"{name:<16}{0:<12}{0:<6}{0:<6}{644:<8}{len(data):<10}`\n".encode() + data + b"\n" * (len(data) % 2)
+        return b"!<arch>\n" + member("debian-binary", b"2.0") + member("data.tar.xz", archive.getvalue())
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name) / "unpacked"
+
+    def test_its_files_are_unpacked_and_none_beside_the_folder(self):
+        prepare_data.unpack(self.package("./usr/share/text", "../outside"), self.folder)
+        self.assertEqual((self.folder / "usr/share/text").read_text(), "./usr/share/text")
+        self.assertFalse((self.folder.parent / "outside").exists())
+
+    def test_a_damaged_one_is_said_to_be(self):
+        for damaged in (b"", b"!<arch>\n", self.package("./text")[:180]):
+            with self.assertRaises(prepare_data.Unavailable):
+                prepare_data.unpack(damaged, self.folder)
+
+    def test_without_apt_it_comes_from_the_server(self):
+        deb = self.package("./usr/share/text")
+        with mock.patch("subprocess.run", side_effect=FileNotFoundError("apt-get")):
+            with mock.patch("urllib.request.urlopen", return_value=io.BytesIO(deb)):
+                self.assertEqual(prepare_data.download(prepare_data.DEB, self.folder), deb)
+            with mock.patch("urllib.request.urlopen", side_effect=OSError("no network")):
+                with self.assertRaisesRegex(prepare_data.Unavailable, "apt-get.*no network"):
+                    prepare_data.download(prepare_data.DEB, self.folder)
+            with self.assertRaises(prepare_data.Unavailable):
+                prepare_data.download("another", self.folder)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,16 @@ const std::string& shared_dir() {
   return found;
 }
 
+std::string user_data_dir() {
+  const auto variable = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return std::filesystem::path(value ? value : "");
+  };
+  std::filesystem::path cache = variable("XDG_CACHE_HOME");
+  if (cache.empty()) cache = variable("HOME") / ".cache";
+  return cache / "stepladder/data";
+}
+
 std::string trainer_module_dir() {
   return shared_dir() + "/python/trainer";
 }

@@ -10,6 +10,10 @@ namespace stepladder {
 /// from.
 const std::string& shared_dir();
 
+/// Where an installed package keeps the default text and vocabulary: stepladder/data in the user's cache
+/// folder. python/stepladder/command.py fills it.
+std::string user_data_dir();
+
 /// The folder that has stepladder.py, the module for trainers, and nothing else.
 std::string trainer_module_dir();
 

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <system_error>
 
+#include "bench/base/place.h"
 #include "bench/base/text.h"
 #include "bench/plan/ladder_file.h"
 #include "bench/plan/presets.h"
@@ -109,7 +110,8 @@ void check_workload(Plan& plan) {
   std::error_code none;
   if (const std::filesystem::path text = plan.settings.data;
       text.filename() == "dictionary.txt" && !std::filesystem::exists(text, none))
-    throw InputError(cat(text.string(), ": is not there; `scripts/prepare_data.py --dictionary` makes it"));
+    throw InputError(cat(text.string(), ": is not there; ", shared_dir(),
+                         "/scripts/prepare_data.py --dictionary makes it"));
   std::optional<Dataset> data;
   for (int64_t batch : plan.batch) {
     plan.settings.batch = batch;

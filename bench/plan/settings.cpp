@@ -10,8 +10,13 @@
 namespace stepladder {
 
 std::string here_or_shared(const std::string& path) {
-  const auto shipped = std::filesystem::path(shared_dir()) / path;
-  return !std::filesystem::exists(path) && std::filesystem::exists(shipped) ? shipped.string() : path;
+  namespace fs = std::filesystem;
+  if (fs::exists(path)) return path;
+  if (const fs::path shipped = fs::path(shared_dir()) / path; fs::exists(shipped)) return shipped;
+  constexpr std::string_view kDefaults = "data/";
+  if (!path.starts_with(kDefaults)) return path;
+  const fs::path fetched = fs::path(user_data_dir()) / path.substr(kDefaults.size());
+  return fs::exists(fetched) ? fetched.string() : path;
 }
 
 std::vector<Option> RungSettings::options() {
