@@ -1,5 +1,5 @@
 """Pinned requirements: scripts/requirements*.txt hold what the .in beside them names, each with its hashes. And the
-version, which two files have, is the same in them."""
+version, which three files have, is the same in them."""
 
 import re
 import unittest
@@ -20,7 +20,8 @@ class Requirements(unittest.TestCase):
     def test_the_version_is_the_same_everywhere(self) -> None:
         versions = {re.search(pattern, SCRIPTS.parent.joinpath(file).read_text(), re.MULTILINE)[1]
                     for file, pattern in (("CMakeLists.txt", r"VERSION ([\d.]+) LANGUAGES"),
-                                          ("CITATION.cff", r"^version: ([\d.]+)"))}
+                                          ("CITATION.cff", r"^version: ([\d.]+)"),
+                                          ("examples/stepladder.ipynb", r'VERSION = \\"([\d.]+)'))}
         self.assertEqual(len(versions), 1, versions)
 
 
