@@ -49,6 +49,7 @@ class Operands {
   Tensor each_column() { return x({C}); }
   Tensor heads() { return x({B, NH, T, C / NH}); }
   Tensor scores() { return x({B, NH, T, T}); }
+  Tensor angles() { return f32({T, C / NH / 2, 2}); }
   Tensor tokens() { return fill(DType::i32, {B, T}); }
   /// An FP8 matrix with a scale, or several with one each.
   Tensor fp8(Shape shape, int64_t scales = 1, DType type = DType::f8e4m3) {
@@ -231,6 +232,18 @@ const std::vector<OpBenchmark>& op_benchmarks() {
       ROW(BiasGeluForward{o.wide(), o.wide(), o.x({4 * o.C})}),
       ROW(GeluForward{o.wide(), o.wide()}),
       ROW(GeluBackward{o.wide(), o.wide(), o.wide()}),
+      ROW(BiasReluSquaredForward{o.wide(), o.wide(), o.x({4 * o.C})}),
+      ROW(ReluSquaredForward{o.wide(), o.wide()}),
+      ROW(ReluSquaredBackward{o.wide(), o.wide(), o.wide()}),
+      ROW(RotaryTable{o.angles()}),
+      ROW(QkNormRotaryForward{o.qkv(), o.f32({o.B, o.T, 2 * o.NH}), o.angles()}),
+      {"qk_norm_rotary_forward/norm",
+       ROW(QkNormRotaryForward{o.qkv(), o.f32({o.B, o.T, 2 * o.NH}), {}}).make},
+      {"qk_norm_rotary_forward/rotary", ROW(QkNormRotaryForward{o.qkv(), {}, o.angles()}).make},
+      ROW(QkNormRotaryBackward{o.qkv(), o.qkv(), o.f32({o.B, o.T, 2 * o.NH}), o.angles()}),
+      {"qk_norm_rotary_backward/norm",
+       ROW(QkNormRotaryBackward{o.qkv(), o.qkv(), o.f32({o.B, o.T, 2 * o.NH}), {}}).make},
+      {"qk_norm_rotary_backward/rotary", ROW(QkNormRotaryBackward{o.qkv(), {}, {}, o.angles()}).make},
       ROW(SplitQkv{o.heads(), o.heads(), o.heads(), o.qkv()}),
       ROW(MergeQkv{o.qkv(), o.heads(), o.heads(), o.heads()}),
       ROW(SplitHeads{o.heads(), o.x()}),

@@ -225,6 +225,71 @@ TEST_P(FusedGpuTest, GeluIsFlatFarOut) {
   expect_agreement("gelu_backward", {result({1, 8}), dout, x}, few, CALL(GeluBackward{t[0], t[1], t[2]}));
 }
 
+TEST_P(FusedGpuTest, ReluSquaredAgrees) {
+  for (const Shape& s : {Shape{1, 1}, Shape{13, 48}, Shape{3, 7, 77}, Shape{1000, 3072}, Shape{2, 5, 1025}}) {
+    const Array x = fractions(s);
+    expect_agreement(named("bias_relu_squared_forward", s), {result(s), inout(x), fractions({s[-1]})}, kExact,
+                     CALL(BiasReluSquaredForward{t[0], t[1], t[2]}));
+    expect_agreement(named("relu_squared_forward", s), {result(s), x}, kExact,
+                     CALL(ReluSquaredForward{t[0], t[1]}));
+    expect_agreement(named("relu_squared_backward", s), {result(s), values(s), x}, kExact,
+                     CALL(ReluSquaredBackward{t[0], t[1], t[2]}));
+    expect_agreement(named("relu_squared_backward in place", s), {inout(values(s)), x}, kExact,
+                     CALL(ReluSquaredBackward{t[0], t[0], t[1]}));
+  }
+}
+
+struct HeadsCase {
+  int64_t B, T, NH, HS;
+};
+
+// GPT-2's heads and others of whole packs; heads that only the scalar path takes; the smallest and the
+// largest.
+const HeadsCase kHeadsCases[] = {{1, 1, 1, 2},    {13, 37, 3, 16}, {2, 100, 12, 64},
+                                 {1, 50, 25, 64}, {3, 33, 5, 8},   {2, 7, 2, 128},
+                                 {1, 9, 3, 6},    {2, 5, 1, 80},   {1, 3, 4, 126}};
+
+TEST_P(FusedGpuTest, QkNormRotaryAgrees) {
+  for (const HeadsCase& c : kHeadsCases) {
+    const Shape qkv{c.B, c.T, 3 * c.NH * c.HS}, norms{c.B, c.T, 2 * c.NH}, table{c.T + 3, c.HS / 2, 2};
+    const std::string what = cat("B=", c.B, " T=", c.T, " NH=", c.NH, " HS=", c.HS);
+    // A channel is at most the root of HS after the norm; its rotation is a few roundings off.
+    const float few = kEps * (16.0F + roundings(c.HS)), largest = std::sqrt(static_cast<float>(c.HS));
+    const Tolerance angles{2.0F * kEps, 0.0F}, norm{0.0F, few}, forward = rounded(few * largest);
+    expect_agreement("table, " + what, {out(table)}, angles, CALL(RotaryTable{t[0]}));
+    const std::vector<Array> x = {inout(values(qkv)), out(norms), inout(out(table))};
+    expect_outputs("both, " + what, x, {forward, norm, angles}, [](Ops& o, auto& t) {
+      o(RotaryTable{t[2]});
+      o(QkNormRotaryForward{t[0], t[1], t[2]});
+    });
+    expect_outputs("norm, " + what, {x[0], x[1]}, {forward, norm}, CALL(QkNormRotaryForward{t[0], t[1], {}}));
+    expect_outputs("rotary, " + what, {x[0], x[2]}, {rounded(few * 2.0F), angles}, [](Ops& o, auto& t) {
+      o(RotaryTable{t[1]});
+      o(QkNormRotaryForward{t[0], {}, t[1]});
+    });
+
+    // rstd * (dy - y * mean(dy * y)) is at most 2 * (1 + 2 * 2).
+    const Tolerance backward = rounded(few * 20.0F);
+    const Array dy = inout(values(qkv)), y = values(qkv, -2.0F, 2.0F), rstd = reals(norms, 0.5F, 2.0F);
+    expect_outputs("both back, " + what, {dy, y, rstd, x[2]}, {backward, angles}, [](Ops& o, auto& t) {
+      o(RotaryTable{t[3]});
+      o(QkNormRotaryBackward{t[0], t[1], t[2], t[3]});
+    });
+    expect_agreement("norm back, " + what, {dy, y, rstd}, backward,
+                     CALL(QkNormRotaryBackward{t[0], t[1], t[2], {}}));
+    expect_outputs("rotary back, " + what, {dy, x[2]}, {rounded(few * 2.0F), angles}, [](Ops& o, auto& t) {
+      o(RotaryTable{t[1]});
+      o(QkNormRotaryBackward{t[0], {}, {}, t[1]});
+    });
+  }
+}
+
+TEST_P(FusedGpuTest, QkNormRotaryRefusesHeadsThatNoWarpHolds) {
+  EXPECT_THROW(run(*cuda_, {inout(values({1, 2, 3 * 130})), out({1, 2, 2})},
+                   CALL(QkNormRotaryForward{t[0], t[1], {}})),
+               std::invalid_argument);
+}
+
 TEST_P(FusedGpuTest, ScaledCausalSoftmaxAgreesAndReadsNothingAboveTheDiagonal) {
   constexpr float kScale = 0.125F;
   for (const int64_t T :
@@ -273,6 +338,10 @@ TEST_P(FusedGpuTest, OperandsMayStartAtAnyElement) {
                                           NormInput{inner(t[5], s), t[6], t[7]}, t[8]}));
   expect_agreement("gelu_backward", {to, x, y}, rounded(32.0F * kEps, 8.0F * kEps),
                    CALL(GeluBackward{inner(t[0], s), inner(t[1], s), inner(t[2], s)}));
+  expect_agreement("relu_squared_backward", {to, x, y}, rounded(8.0F * kEps),
+                   CALL(ReluSquaredBackward{inner(t[0], s), inner(t[1], s), inner(t[2], s)}));
+  expect_agreement("qk_norm_rotary_forward", {inout(x), out({1, 12, 4})}, rounded(64.0F * kEps, 32.0F * kEps),
+                   CALL(QkNormRotaryForward{inner(t[0], {1, 12, 48}), t[1], {}}));
   expect_agreement("cross_entropy", {out({1, kN}), inout(x), tokens({1, kN}, kC)},
                    rounded(kEps * 128.0F, kEps * 128.0F),
                    CALL(CrossEntropyForwardBackward{t[0], inner(t[1], {1, kN, kC}), t[2], kC, 1.0F}));

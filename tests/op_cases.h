@@ -63,8 +63,8 @@ class OpCaseFile {
 /// Whether the contract makes this operand or output f32 whatever type the others have.
 inline bool always_f32(const std::string& op, const std::string& name) {
   static const std::set<std::string> names = {
-      "mean", "rstd",   "mean_dxhat", "mean_dxhat_xhat", "factor",   "norm",       "parts", "lse",
-      "clip", "losses", "logp",       "dlogp",           "schedule", "loss_scaler"};
+      "mean", "rstd",   "mean_dxhat", "mean_dxhat_xhat", "factor",   "norm",        "parts", "lse",
+      "clip", "losses", "logp",       "dlogp",           "schedule", "loss_scaler", "table"};
   if (op == "adamw" && !name.starts_with("g") && !name.starts_with("low")) return true;
   return names.contains(name) || op == "add_mean" || op == "write" || op + "/" + name == "sum_of_squares/out";
 }
@@ -295,6 +295,18 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
       {"bias_gelu_forward", CASE(BiasGeluForward{c.set("out"), c.add("x"), c.in("bias")})},
       {"gelu_forward", CASE(GeluForward{c.set("out"), c.in("x")})},
       {"gelu_backward", CASE(GeluBackward{c.set("dx", {"dout"}), c.in("dout"), c.in("x")})},
+
+      {"bias_relu_squared_forward",
+       CASE(BiasReluSquaredForward{c.set("out"), c.add("x"), c.in("bias")})},
+      {"relu_squared_forward", CASE(ReluSquaredForward{c.set("out"), c.in("x")})},
+      {"relu_squared_backward", CASE(ReluSquaredBackward{c.set("dx", {"dout"}), c.in("dout"), c.in("x")})},
+
+      {"rotary_table", CASE(RotaryTable{c.set("table"), c.number("base")})},
+      {"qk_norm_rotary_forward",
+       CASE(QkNormRotaryForward{c.add("qkv"), c.has_out("rstd") ? c.set("rstd") : Tensor{},
+                                c.optional("table")})},
+      {"qk_norm_rotary_backward",
+       CASE(QkNormRotaryBackward{c.add("dqkv"), c.optional("qkv"), c.optional("rstd"), c.optional("table")})},
 
       {"split_qkv", CASE(SplitQkv{c.set("q"), c.set("k"), c.set("v"), c.in("qkv")})},
       {"merge_qkv", CASE(MergeQkv{c.set("qkv"), c.in("q"), c.in("k"), c.in("v")})},

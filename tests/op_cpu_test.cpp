@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/cpu/exp.h"
@@ -85,7 +86,8 @@ TEST(OpCpu, RoundsOnceWith16BitOperands) {
   const auto backend = make_cpu_ops();
   Ops& ops = *backend;
   // These go on with a result as it was stored.
-  const std::set<std::string> read_back = {"layernorm_backward/dbias", "bias_gelu_forward/out"};
+  const std::set<std::string> read_back = {"layernorm_backward/dbias", "bias_gelu_forward/out",
+                                           "bias_relu_squared_forward/out"};
   for_each_op_case(
       ops, [&](const OpCaseFile& file, Arena& arena, const std::string& name, const std::string& op) {
         for (DType type : {DType::bf16, DType::f16}) {
@@ -506,9 +508,20 @@ std::vector<float> outputs_of_large_ops(int threads) {
     ops(BiasGeluForward{act, pre, fcb});
     ops(GeluBackward{dact, dact, pre});
     keep(pre), keep(act), keep(dact);
+    ops(BiasReluSquaredForward{act, pre, fcb});
+    ops(ReluSquaredBackward{dact, act, pre});
+    keep(act), keep(dact);
+    ops(ReluSquaredForward{act, dact});
+    keep(act);
 
     const Tensor qkv = in({B, T, 3 * C}, 22), dqkv = empty(qkv.shape), y2 = empty(y.shape);
     const Tensor lse = poisoned({B, NH, T}), scores = in({B, NH, T, T}, 23), heads = empty(q.shape);
+    const Tensor angles = poisoned({T, C / NH / 2, 2}), norms = poisoned({B, T, 2 * NH});
+    ops(RotaryTable{angles});
+    ops(QkNormRotaryForward{qkv, norms, angles});
+    keep(qkv), keep(norms);
+    ops(QkNormRotaryBackward{qkv, in(qkv.shape, 29), norms, angles});
+    keep(qkv);
     ops(AttentionForward{y2, lse, qkv});
     ops(AttentionBackward{dqkv, y, y2, lse, qkv});
     ops(SplitQkv{heads, empty(q.shape), empty(q.shape), qkv});
@@ -585,6 +598,111 @@ TEST(OpCpu, GradientsInF32UpdateWeightsAndTheir16BitCopy) {
     const auto [expected, got] = step(type);
     EXPECT_EQ(std::memcmp(got.data, expected.data, got.bytes()), 0) << name_of(type);
   }
+}
+
+/// A loss of x, and what an op says of its gradient at x.
+struct Differentiated {
+  const char* name;
+  std::function<double(Tensor)> loss;
+  std::function<Tensor(Tensor)> gradient;
+};
+
+// Each gradient against the loss's central differences along its own elements. The steps are large enough for
+// the rounding of f32, and what is differentiated smooth enough for them.
+TEST(OpCpu, GradientsOfTheNewArchitectureAreSlopes) {
+  Bench bench;
+  Ops& ops = bench.ops;
+  const int64_t B = 2, T = 3, NH = 2, HS = 6, C = NH * HS;
+  const Shape qkv{B, T, 3 * C};
+  const Tensor dout = bench.random(qkv, 1), table = bench.f32({T, HS / 2, 2});
+  ops(RotaryTable{table});
+  const auto dot = [&](Tensor a, Tensor b) {
+    double sum = 0.0;
+    for (int64_t i = 0; i < a.numel(); ++i) sum += static_cast<double>(a.ptr<float>()[i]) * b.ptr<float>()[i];
+    return sum;
+  };
+  const auto copy_of = [&](Tensor x) { return bench.as(DType::f32, x); };
+  std::vector<Differentiated> all;
+  all.push_back({"relu_squared",
+                 [&](Tensor x) {
+                   const Tensor out = copy_of(x);
+                   ops(ReluSquaredForward{out, x});
+                   return dot(out, dout);
+                 },
+                 [&](Tensor x) {
+                   const Tensor dx = copy_of(x);
+                   ops(ReluSquaredBackward{dx, dout, x});
+                   return dx;
+                 }});
+  struct Kind {
+    const char* name;
+    bool normed, rotated;
+  };
+  for (const Kind& kind :
+       {Kind{"qk norm and rotary", true, true}, Kind{"qk norm", true, false}, Kind{"rotary", false, true}}) {
+    const Tensor rstd = kind.normed ? bench.f32({B, T, 2 * NH}) : Tensor{};
+    const Tensor angles = kind.rotated ? table : Tensor{};
+    const auto forward = [=, &ops](Tensor x) {
+      const Tensor y = copy_of(x);
+      ops(QkNormRotaryForward{y, rstd, angles});
+      return y;
+    };
+    all.push_back({kind.name, [=](Tensor x) { return dot(forward(x), dout); },
+                   [=, &ops](Tensor x) {
+                     const Tensor y = forward(x), dx = copy_of(dout);
+                     ops(QkNormRotaryBackward{dx, y, rstd, angles});
+                     return dx;
+                   }});
+  }
+  for (const Differentiated& of : all) {
+    SCOPED_TRACE(of.name);
+    // No element near 0, where ReLU^2 has a bend in its slope.
+    const Tensor x = bench.f32(qkv, [](int64_t i) {
+      const auto u = static_cast<float>(2 * random_uniform(7, static_cast<uint64_t>(i)) - 1);
+      return u + std::copysign(0.2F, u);
+    });
+    const Tensor gradient = of.gradient(x);
+    constexpr float kStep = 0.01F;
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      const float at = x.ptr<float>()[i];
+      x.ptr<float>()[i] = at + kStep;
+      const double above = of.loss(x);
+      x.ptr<float>()[i] = at - kStep;
+      const double below = of.loss(x);
+      x.ptr<float>()[i] = at;
+      EXPECT_NEAR(gradient.ptr<float>()[i], (above - below) / (2 * double{kStep}), 2e-3) << i;
+    }
+  }
+}
+
+// Without a norm, one on it and the rotation back give what was there; values stay as they are.
+TEST(OpCpu, RotaryTurnsBackAndLeavesValuesAlone) {
+  Bench bench;
+  const int64_t B = 2, T = 5, NH = 3, HS = 8, C = NH * HS;
+  const Tensor table = bench.f32({T + 4, HS / 2, 2}), before = bench.random({B, T, 3 * C}, 1);
+  const Tensor qkv = bench.as(DType::f32, before);
+  bench.ops(RotaryTable{table});
+  bench.ops(QkNormRotaryForward{qkv, {}, table});
+  for (int64_t i = 0; i < qkv.numel(); ++i) {
+    const bool value = i % (3 * C) >= 2 * C, first = i / (3 * C) % T == 0;
+    EXPECT_EQ(qkv.ptr<float>()[i] == before.ptr<float>()[i], value || first) << i;
+  }
+  // Products of q and k depend on the distance of their positions alone.
+  const Tensor same =
+      bench.f32({1, T, 3 * C}, [](int64_t i) { return static_cast<float>(i % (3 * C) % 7) - 3; });
+  bench.ops(QkNormRotaryForward{same, {}, table});
+  const auto score = [&](int64_t t, int64_t s) {
+    double sum = 0.0;
+    for (int64_t i = 0; i < HS; ++i)
+      sum += double{same.ptr<float>()[t * 3 * C + i]} * same.ptr<float>()[s * 3 * C + C + i];
+    return sum;
+  };
+  EXPECT_NEAR(score(4, 2), score(2, 0), 1e-4);
+  EXPECT_NEAR(score(3, 2), score(1, 0), 1e-4);
+  EXPECT_GT(std::fabs(score(3, 2) - score(2, 0)), 1e-2);
+
+  bench.ops(QkNormRotaryBackward{qkv, {}, {}, table});
+  for (int64_t i = 0; i < qkv.numel(); ++i) EXPECT_NEAR(qkv.ptr<float>()[i], before.ptr<float>()[i], 1e-6F);
 }
 
 TEST(OpCpu, GivesTheSameBitsOnAnyNumberOfThreads) {
@@ -675,6 +793,24 @@ TEST(OpCpu, MisfitShapesAndTypesThrowNamingTheOp) {
   expect_refused("layernorm_backward", LayerNormBackward{m, NormParams{w, w}, v, m, NormInput{m, v, v}, w});
   expect_refused("bias_gelu_forward", BiasGeluForward{m, m, v});
   expect_refused("gelu_backward", GeluBackward{m, m, t});
+  expect_refused("bias_relu_squared_forward", BiasReluSquaredForward{m, m, v});
+  expect_refused("relu_squared_forward", ReluSquaredForward{m, t});
+  expect_refused("relu_squared_forward", ReluSquaredForward{low, m});
+  expect_refused("relu_squared_backward", ReluSquaredBackward{m, m, t});
+  const Tensor qkv = bench.f32({2, 4, 24}), rstd = bench.f32({2, 4, 4}), table = bench.f32({4, 2, 2});
+  expect_refused("rotary_table", RotaryTable{m});
+  expect_refused("rotary_table", RotaryTable{table, 0.0F});
+  expect_refused("qk_norm_rotary_forward", QkNormRotaryForward{qkv, {}, {}});
+  expect_refused("qk_norm_rotary_forward", QkNormRotaryForward{cube, rstd, table});
+  expect_refused("qk_norm_rotary_forward", QkNormRotaryForward{qkv, bench.f32({2, 4, 3}), {}});
+  expect_refused("qk_norm_rotary_forward", QkNormRotaryForward{qkv, bench.f32({4, 2, 4}), {}});
+  expect_refused("qk_norm_rotary_forward", QkNormRotaryForward{qkv, rstd, bench.f32({4, 4, 2})});
+  expect_refused("qk_norm_rotary_forward", QkNormRotaryForward{qkv, {}, bench.f32({3, 2, 2})});
+  expect_refused("qk_norm_rotary_forward", QkNormRotaryForward{qkv, {}, bench.f32({4, 3, 2})});
+  expect_refused("qk_norm_rotary_forward", QkNormRotaryForward{qkv, bench.f32({2, 4, 16}), {}});
+  expect_refused("qk_norm_rotary_forward", QkNormRotaryForward{qkv, bench.as(DType::bf16, rstd), {}});
+  expect_refused("qk_norm_rotary_backward", QkNormRotaryBackward{qkv, {}, rstd, table});
+  expect_refused("qk_norm_rotary_backward", QkNormRotaryBackward{qkv, cube, rstd, table});
   expect_refused("scaled_causal_softmax_forward", ScaledCausalSoftmaxForward{m, m, 1});
   expect_refused("scaled_causal_softmax_backward", ScaledCausalSoftmaxBackward{m, m, m, 1});
   expect_refused("attention_forward", AttentionForward{cube, bench.f32({2, 4, 4}), bench.f32({2, 4, 18})});
@@ -785,6 +921,7 @@ TEST(OpCpu, EmptyTensorsAreFine) {
   Bench bench;
   Ops& ops = bench.ops;
   const Tensor none = bench.f32({0, 4}), column = bench.f32({4}, 2.0F), zero = bench.f32({0});
+  const Tensor square = bench.f32({1}, kNaN);
   ops(Add{none, none, none});
   ops(SoftmaxForward{none, none});
   ops(LogSoftmaxForward{none, none});
@@ -792,8 +929,9 @@ TEST(OpCpu, EmptyTensorsAreFine) {
   ops(SumRows{column, none});
   EXPECT_EQ(column.ptr<float>()[3], 2.0F);
   ops(CausalMask{bench.f32({0, 0})});
+  ops(ReluSquaredForward{none, none});
+  ops(QkNormRotaryForward{bench.f32({0, 3, 12}), {}, bench.f32({3, 2, 2})});
   ops(EmbeddingBackward{bench.f32({3, 4}), bench.i32({0}, nullptr), none});
-  const Tensor square = bench.f32({1}, kNaN);
   ops(SumOfSquares{square, none});
   EXPECT_EQ(*square.ptr<float>(), 0.0F);
 
@@ -813,6 +951,8 @@ TEST(OpCpu, NaNReachesTheLossAndTheGradientNorm) {
   EXPECT_EQ(p.ptr<float>()[40], 1.0F / 40);
   ops(LogSoftmaxForward{p, x});
   EXPECT_TRUE(std::isnan(p.ptr<float>()[39]));
+  ops(ReluSquaredForward{p, x});
+  EXPECT_TRUE(std::isnan(p.ptr<float>()[17]));
   const Tensor factor = bench.f32({1}), norm = bench.f32({1});
   ops(ClipFactor{factor, norm, x.view({80}), 1.0F});
   EXPECT_TRUE(std::isnan(*norm.ptr<float>()));

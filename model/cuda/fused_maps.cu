@@ -101,8 +101,17 @@ struct AddBiasResidualFunctor {
   }
 };
 
-template <class T, int kWidth>
-struct BiasGelu {  // x + bias, and gelu of it as stored
+struct ReluSquared {  // max(x, 0)^2; NaN stays NaN
+  __device__ float operator()(const float (&x)[1]) const { return x[0] < 0.0F ? 0.0F : x[0] * x[0]; }
+};
+struct ReluSquaredBackwardFunctor {  // dout * 2 max(x, 0)
+  __device__ float operator()(const float (&dout_x)[2]) const {
+    return dout_x[0] * 2.0F * (dout_x[1] < 0.0F ? 0.0F : dout_x[1]);
+  }
+};
+
+template <class T, int kWidth, class F>
+struct BiasActivation {  // x + bias, and F of it as stored
   T *x, *out;
   const T* bias;
   int64_t C;
@@ -118,7 +127,7 @@ struct BiasGelu {  // x + bias, and gelu of it as stored
       stored.store(x + c);
       stored.get(v);
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) v[i] = gelu(v[i]);
+      for (int i = 0; i < kWidth; ++i) v[i] = F{}({v[i]});
       Pack<T, kWidth>::of(v).store(out + c);
     }
   };
@@ -126,6 +135,24 @@ struct BiasGelu {  // x + bias, and gelu of it as stored
     return {{x + n * C, bias}, x + n * C, out + n * C};
   }
 };
+
+/// x += bias, out = F of x
+template <class F>
+void bias_activation(Cuda& cuda, const Tensor& out, const Tensor& x, const Tensor& bias) {
+  with_pack({out, x, bias}, cuda.options.wide_access, [&]<class T>(T, auto width) {
+    const BiasActivation<T, width(), F> f{x.ptr<T>(), out.ptr<T>(), bias.ptr<T>(), x.cols()};
+    map_packs<T, width()>(cuda.queue, x.rows(), x.cols(), f);
+  });
+}
+
+/// out = F of the operands, element by element
+template <class F, class... In>
+void elementwise(Cuda& cuda, const Tensor& out, const In&... in) {
+  with_pack({out, in...}, cuda.options.wide_access, [&]<class T>(T, auto width) {
+    const Elementwise<T, width(), F, sizeof...(In)> f{out.ptr<T>(), {{in.template ptr<T>()...}}, out.cols()};
+    map_packs<T, width()>(cuda.queue, out.rows(), out.cols(), f);
+  });
+}
 
 }  // namespace
 
@@ -145,25 +172,27 @@ void AddBiasResidual::run(Cuda& cuda) const {
 }
 
 void BiasGeluForward::run(Cuda& cuda) const {
-  with_pack({out, x, bias}, cuda.options.wide_access, [&]<class T>(T, auto width) {
-    const BiasGelu<T, width()> f{x.ptr<T>(), out.ptr<T>(), bias.ptr<T>(), x.cols()};
-    map_packs<T, width()>(cuda.queue, x.rows(), x.cols(), f);
-  });
+  bias_activation<Gelu>(cuda, out, x, bias);
 }
 
 void GeluForward::run(Cuda& cuda) const {
-  with_pack({out, x}, cuda.options.wide_access, [&]<class T>(T, auto width) {
-    const Elementwise<T, width(), Gelu, 1> f{out.ptr<T>(), {{x.ptr<T>()}}, x.cols()};
-    map_packs<T, width()>(cuda.queue, x.rows(), x.cols(), f);
-  });
+  elementwise<Gelu>(cuda, out, x);
 }
 
 void GeluBackward::run(Cuda& cuda) const {
-  with_pack({dx, dout, x}, cuda.options.wide_access, [&]<class T>(T, auto width) {
-    const Elementwise<T, width(), GeluBackwardFunctor, 2> f{
-        dx.ptr<T>(), {{dout.ptr<T>(), x.ptr<T>()}}, x.cols()};
-    map_packs<T, width()>(cuda.queue, x.rows(), x.cols(), f);
-  });
+  elementwise<GeluBackwardFunctor>(cuda, dx, dout, x);
+}
+
+void BiasReluSquaredForward::run(Cuda& cuda) const {
+  bias_activation<ReluSquared>(cuda, out, x, bias);
+}
+
+void ReluSquaredForward::run(Cuda& cuda) const {
+  elementwise<ReluSquared>(cuda, out, x);
+}
+
+void ReluSquaredBackward::run(Cuda& cuda) const {
+  elementwise<ReluSquaredBackwardFunctor>(cuda, dx, dout, x);
 }
 
 }  // namespace stepladder

@@ -488,6 +488,56 @@ def adamw():
         case("adamw" + suffix, step, inputs, outputs, before, replaced=outputs)
 
 
+def relu_squared(x):
+    return F.relu(x).square()
+
+
+def squared_activation():
+    edges = torch.tensor([0.0, -0.0, 1e-4, -1e-4, 1.0, -1.0, 15.5, -100.0, 200.0])
+    for suffix, x in (("", normal(2, 5, 12, scale=2)), (".wide", normal(3, 131)), (".edges", edges[None])):
+        bias = torch.zeros(x.shape[-1]) if suffix == ".edges" else normal(x.shape[-1])
+        case("bias_relu_squared_forward" + suffix, lambda bias: (bias.expand(x.shape), relu_squared(f64(x) + bias)),
+             {"bias": bias}, ["x", "out"], {"x": x})
+        case("relu_squared_forward" + suffix, relu_squared, {"x": x}, ["out"])
+        case("relu_squared_backward" + suffix, lambda dout, x: gradient(relu_squared, dout, x),
+             {"dout": normal(*x.shape), "x": x}, ["dx"])
+
+
+def queries_and_keys():
+    def table(T, HS, base):
+        angle = torch.arange(T, dtype=torch.float64)[:, None] * base ** (-torch.arange(0, HS, 2).to(torch.float64) / HS)
+        return torch.stack([angle.cos(), angle.sin()], -1)
+
+    for suffix, (B, T, NH, HS) in (("", (2, 5, 3, 4)), (".T1", (3, 1, 1, 2)), (".wide", (1, 9, 2, 48)),
+                                   (".uneven", (2, 3, 5, 10))):
+        C, eps = NH * HS, 2.0**-23
+        case("rotary_table" + suffix, lambda base: table(T + 2, HS, base), {"base": 1e4}, ["table"], reduce=T)
+        angles = table(T + 2, HS, 1e4).to(torch.float32)
+        qkv, dout = normal(B, T, 3 * C), normal(B, T, 3 * C)
+        for kind, normed, rotated in (("", True, True), (".norm", True, False), (".rotary", False, True)):
+            def prepared(qkv):
+                x = qkv[..., :2 * C].reshape(B, T, 2 * NH, HS)
+                if normed:
+                    x = F.rms_norm(x, (HS,), eps=eps)
+                if rotated:
+                    cos, sin = f64(angles)[:T, None].unbind(-1)
+                    x1, x2 = x.chunk(2, -1)
+                    x = torch.cat([x1 * cos - x2 * sin, x2 * cos + x1 * sin], -1)
+                return torch.cat([x.reshape(B, T, 2 * C), qkv[..., 2 * C:]], -1)
+
+            squares = f64(qkv)[..., :2 * C].reshape(B, T, 2 * NH, HS).square().mean(-1)
+            rstd = ([torch.rsqrt(squares + eps)] if normed else [])
+            operands = {"table": angles} if rotated else {}
+            names = ["qkv"] + ["rstd"] * normed
+            case("qk_norm_rotary_forward" + kind + suffix, lambda **_: (prepared(f64(qkv)), *rstd), operands, names,
+                 {"qkv": qkv}, reduce=HS, replaced=["qkv"])
+            if normed:
+                operands |= {"qkv": prepared(f64(qkv)).to(torch.float32), "rstd": rstd[0].to(torch.float32)}
+            case("qk_norm_rotary_backward" + kind + suffix,
+                 lambda **_: gradient(prepared, f64(dout), f64(qkv)), operands, ["dqkv"], {"dqkv": dout},
+                 reduce=HS, replaced=["dqkv"])
+
+
 def save():
     """The safetensors container: length of the header, header in JSON, data."""
     header, data = {"__metadata__": dict(sorted(reductions.items()))}, b""
@@ -516,5 +566,7 @@ classifier()
 clipping()
 adamw()
 residual_linear()
+squared_activation()
+queries_and_keys()
 save()
 print(f"{DEST.name}: {len(reductions)} cases, {len(tensors)} tensors, {DEST.stat().st_size} bytes")
