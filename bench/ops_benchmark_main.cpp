@@ -12,6 +12,7 @@
 
 #include "model/gpt2.h"
 #include "model/half.h"
+#include "model/muon.h"
 #include "model/ops.h"
 #include "model/random.h"
 
@@ -21,6 +22,7 @@ namespace {
 constexpr int64_t kRotated = int64_t{256} << 20;  // bytes: more than four times the 50 MiB of an H200's L2
 constexpr int64_t kMostCopies = 4096;
 constexpr int64_t kBlock = 1 << 20;  // elements of random data, repeated
+constexpr int64_t kLayers = 12;      // of which Muon takes equal matrices together
 
 /// Hands out an op's operands.
 class Operands {
@@ -49,6 +51,7 @@ class Operands {
   Tensor each_column() { return x({C}); }
   Tensor heads() { return x({B, NH, T, C / NH}); }
   Tensor scores() { return x({B, NH, T, T}); }
+  Tensor squares() { return x({kLayers, C, C}); }
   Tensor angles() { return f32({T, C / NH / 2, 2}); }
   Tensor tokens() { return fill(DType::i32, {B, T}); }
   /// An FP8 matrix with a scale, or several with one each.
@@ -133,6 +136,18 @@ Call matmul(Operands& o, int64_t M, int64_t N, int64_t K) {
   return [=, &ops = o.ops] { ops(Matmul{out, a, b, MatOp::NT}); };
 }
 
+/// A step of Muon, all its ops, on a matrix (R,C) of each layer.
+Call muon(Operands& o, int64_t R, int64_t C) {
+  const Shape shape{kLayers, R, C}, square{kLayers, std::min(R, C), std::min(R, C)};
+  const Tensor w = o.f32(shape), m = o.f32(shape), g = o.x(shape), copy = o.x(shape);
+  const Tensor clip = o.f32({1}), lr = o.f32({1});
+  const NewtonSchulz scratch{o.x(shape), o.x(shape), o.x(square), o.x(square)};
+  return [=, &ops = o.ops] {
+    ops(MuonMomentum{scratch.x, m, g, clip, 0.95F});
+    ops(MuonUpdate{w, copy, newton_schulz(ops, scratch), lr, 0.1F});
+  };
+}
+
 /// A benchmark of the op that `make` gives.
 template <class Make>
 OpBenchmark row(Make make, bool half_only = false) {
@@ -198,6 +213,7 @@ const std::vector<OpBenchmark>& op_benchmarks() {
       {"matmul/fc", [](Operands& o) { return matmul(o, o.N, 4 * o.C, o.C); }},
       {"matmul/fcproj", [](Operands& o) { return matmul(o, o.N, o.C, 4 * o.C); }},
       {"matmul/head", [](Operands& o) { return matmul(o, o.N, o.V, o.C); }},
+      ROW(MatmulAdd{o.squares(), o.squares(), o.squares(), MatOp::NN, o.squares(), 2.0F, -5.0F}),
       ROW(LinearForward{o.qkv(), o.x(), o.x({3 * o.C, o.C}), o.x({3 * o.C})}),
       {"linear_forward/residual",
        ROW(LinearForward{o.x(), o.x(), o.x({o.C, o.C}), o.each_column(), o.x()}).make},
@@ -284,6 +300,11 @@ const std::vector<OpBenchmark>& op_benchmarks() {
          }
          return [=, &ops = o.ops] { ops(AdamWStep{*tensors, schedule, clip, Hyper().adamw()}); };
        }},
+      ROW(MuonMomentum{o.squares(), o.f32({kLayers, o.C, o.C}), o.squares(), o.f32({1}), 0.95F}),
+      ROW(MuonUpdate{o.f32({kLayers, o.C, o.C}), o.squares(), o.squares(), o.f32({1}), 0.1F}),
+      {"muon/square", [](Operands& o) { return muon(o, o.C, o.C); }},
+      {"muon/wide", [](Operands& o) { return muon(o, o.C, 4 * o.C); }},
+      {"muon/tall", [](Operands& o) { return muon(o, 4 * o.C, o.C); }},
   };
   return all;
 }

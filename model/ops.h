@@ -19,6 +19,7 @@
 #include "model/ops/gelu.h"
 #include "model/ops/layernorm.h"
 #include "model/ops/matmul.h"
+#include "model/ops/muon.h"
 #include "model/ops/relu.h"
 #include "model/ops/rotary.h"
 #include "model/ops/rows.h"

@@ -64,8 +64,9 @@ class OpCaseFile {
 inline bool always_f32(const std::string& op, const std::string& name) {
   static const std::set<std::string> names = {
       "mean", "rstd",   "mean_dxhat", "mean_dxhat_xhat", "factor",   "norm",        "parts", "lse",
-      "clip", "losses", "logp",       "dlogp",           "schedule", "loss_scaler", "table"};
+      "clip", "losses", "logp",       "dlogp",           "schedule", "loss_scaler", "table", "lr"};
   if (op == "adamw" && !name.starts_with("g") && !name.starts_with("low")) return true;
+  if (op.starts_with("muon_") && (name == "m" || name == "w")) return true;
   return names.contains(name) || op == "add_mean" || op == "write" || op + "/" + name == "sum_of_squares/out";
 }
 
@@ -269,6 +270,10 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
        CASE(Matmul{c.set_or_add("out"), c.in("a"), c.in("b"), static_cast<MatOp>(c.integer("op")),
                    c.write("out")})},
 
+      {"matmul_add",
+       CASE(MatmulAdd{c.set("out"), c.in("a"), c.in("b"), static_cast<MatOp>(c.integer("op")), c.in("addend"),
+                      c.number("alpha"), c.number("beta")})},
+
       {"linear_forward",
        [](Ops& o, C& c) {
          const Tensor residual = c.optional("residual");
@@ -361,6 +366,12 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
                  {c.number("beta1"), c.number("beta2"), c.number("eps"), c.number("weight_decay")},
                  c.optional("loss_scaler")});
        }},
+      {"muon_momentum",
+       CASE(MuonMomentum{c.set("x"), c.add("m"), c.in("g"), c.in("clip"), c.number("beta"),
+                         c.optional("loss_scaler")})},
+      {"muon_update",
+       CASE(MuonUpdate{c.add("w"), c.set("param_copy"), c.in("x"), c.in("lr"), c.number("weight_decay"),
+                       c.optional("loss_scaler")})},
   };
 #undef CASE
   return calls;

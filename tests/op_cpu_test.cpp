@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "model/cpu/exp.h"
+#include "model/muon.h"
 #include "model/ops.h"
 #include "model/random.h"
 #include "tests/declared_ops.h"
@@ -21,6 +22,7 @@ namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr DType kFloatTypes[] = {DType::f32, DType::bf16, DType::f16};
 
 Config workspace_config(int64_t rows) {
   Config config;
@@ -542,6 +544,15 @@ std::vector<float> outputs_of_large_ops(int threads) {
     const std::vector<AdamWTensor> state{{master, dfcw, m, squares, fcw, true}};
     ops(AdamWStep{state, bench.f32({2}, 0.5F), factor, {0.9F, 0.95F, 1e-8F, 0.1F}});
     keep(factor), keep(norm), keep(master), keep(m), keep(squares), keep(fcw);
+
+    const Shape small{7, 130, 70};
+    const Tensor momentum = bench.random(small, 30), moved = bench.random(small, 31), update = empty(small);
+    const Tensor gram = empty({7, 70, 70});
+    ops(MuonMomentum{update, momentum, in(small, 32), factor, 0.95F});
+    const Tensor orthogonal = newton_schulz(ops, {update, empty(small), gram, empty(gram.shape)});
+    keep(momentum), keep(orthogonal);
+    ops(MuonUpdate{moved, update, orthogonal, bench.f32({1}, 0.02F), 0.1F});
+    keep(moved), keep(update);
   }
   return all;
 }
@@ -705,6 +716,140 @@ TEST(OpCpu, RotaryTurnsBackAndLeavesValuesAlone) {
   for (int64_t i = 0; i < qkv.numel(); ++i) EXPECT_NEAR(qkv.ptr<float>()[i], before.ptr<float>()[i], 1e-6F);
 }
 
+/// Matrices under Muon, with scratch of `type`.
+class MuonTraining {
+ public:
+  MuonTraining(const OpCaseFile& file, const std::string& name, DType type, const Tensor& loss_scaler = {})
+      : file_(file), prefix_("muon/" + name + '/'), type_(type), scaler_(loss_scaler) {
+    const Shape shape = entry("before").shape;
+    const int64_t n = shape[0], S = std::min(shape[1], shape[2]);
+    w = filled("before");
+    m = bench_.f32(shape);
+    copy = bench_.as(type, m);
+    scratch_ = {bench_.as(type, m), bench_.as(type, m), bench_.as(type, bench_.f32({n, S, S})),
+                bench_.as(type, bench_.f32({n, S, S}))};
+  }
+  void step(int64_t i) {
+    const Tensor g = bench_.as(type_, filled(cat('g', i)));
+    bench_.ops(MuonMomentum{scratch_.x, m, g, bench_.f32({1}, 1.0F), 0.95F, scaler_});
+    orthogonal = newton_schulz(bench_.ops, scratch_);
+    bench_.ops(MuonUpdate{w, copy, orthogonal, bench_.f32({1}, kRate), 0.1F, scaler_});
+  }
+  const OpCaseFile::Entry& entry(const std::string& tensor) const {
+    return file_.entries().at(prefix_ + tensor);
+  }
+
+  static constexpr float kRate = 0.02F;
+  Tensor w, m, copy, orthogonal;
+
+ private:
+  Tensor filled(const std::string& tensor) {
+    const OpCaseFile::Entry& from = entry(tensor);
+    return bench_.f32(from.shape, [&](int64_t i) { return from.data[static_cast<size_t>(i)]; });
+  }
+
+  Bench bench_;
+  const OpCaseFile& file_;
+  const std::string prefix_;
+  const DType type_;
+  const Tensor scaler_;
+  NewtonSchulz scratch_;
+};
+
+const OpCaseFile& op_case_file() {
+  static const OpCaseFile file(STEPLADDER_TEST_DATA "/op_cases.safetensors");
+  return file;
+}
+
+// Three steps of torch.optim.Muon in f64. The iterations multiply what is rounded by up to 3.4445^5 where a
+// singular value is small: some 500 roundings of a learning rate's step.
+TEST(Muon, StepsAreThoseOfPyTorch) {
+  for (const char* name : {"wide", "tall", "square"}) {
+    for (const DType type : kFloatTypes) {
+      SCOPED_TRACE(cat(name, ' ', name_of(type)));
+      MuonTraining training(op_case_file(), name, type);
+      for (int i = 0; i < 3; ++i) training.step(i);
+      const std::vector<float>& expected = training.entry("after").data;
+      const float rounding = type == DType::f32 ? 0x1p-24F : type == DType::f16 ? 0x1p-11F : 0x1p-8F;
+      const float step = 3.0F * MuonTraining::kRate;
+      double moved = 0.0, off = 0.0;
+      for (size_t i = 0; i < expected.size(); ++i) {
+        const double to = training.w.ptr<float>()[i], from = training.entry("before").data[i];
+        if (type == DType::f32) {
+          EXPECT_NEAR(to, expected[i], 500 * rounding * step + 1e-6F) << i;
+        }
+        moved += (expected[i] - from) * (expected[i] - from);
+        off += (to - expected[i]) * (to - expected[i]);
+      }
+      EXPECT_LE(std::sqrt(off / moved), 16 * rounding + 1e-5) << "of all that moved";
+      EXPECT_EQ(values_of(training.copy), rounded_to(type, values_of(training.w)));
+    }
+  }
+}
+
+// x x^T of a wide matrix, x^T x of a tall one, are near the identity: singular values sigma end between 0.68
+// and 1.14 unless they began too small.
+TEST(Muon, UpdatesAreNearlyOrthogonal) {
+  Bench bench;
+  struct Case {
+    int64_t R, C;
+  };
+  for (const Case& c : {Case{20, 50}, Case{50, 20}, Case{30, 30}}) {
+    const auto [R, C] = c;
+    SCOPED_TRACE(cat(R, " x ", C));
+    const int64_t n = 3, S = std::min(R, C);
+    const auto scratch = [&](int64_t rows, int64_t cols) { return bench.f32({n, rows, cols}); };
+    const Tensor x = scratch(R, C), norms = bench.f32({1}, 1.0F);
+    bench.ops(MuonMomentum{x, scratch(R, C), bench.random({n, R, C}, 5), norms, 0.95F});
+    const Tensor product = scratch(S, S);
+    const Tensor y = newton_schulz(bench.ops, {x, scratch(R, C), scratch(S, S), scratch(S, S)});
+    bench.ops(Matmul{product, y, y, R > C ? MatOp::TN : MatOp::NT});
+    for (int64_t i = 0; i < n; ++i) {
+      double trace = 0.0, squares = 0.0;
+      for (int64_t r = 0; r < S; ++r) {
+        trace += product[i].ptr<float>()[r * S + r];
+        for (int64_t k = 0; k < S; ++k) squares += std::pow(product[i].ptr<float>()[r * S + k], 2);
+      }
+      // The sum of (sigma^2 - 1)^2.
+      EXPECT_LE(squares - 2 * trace + static_cast<double>(S), 0.29 * static_cast<double>(S));
+    }
+  }
+}
+
+TEST(Muon, AnOverflowedStepChangesNothing) {
+  Bench bench;
+  const Tensor scaler = bench.f32({4}, [](int64_t i) { return i == 3 ? 1.0F : 8.0F; });
+  MuonTraining training(op_case_file(), "wide", DType::f16, scaler);
+  const auto before = std::vector{values_of(training.w), values_of(training.m), values_of(training.copy)};
+  training.step(0);
+  EXPECT_EQ((std::vector{values_of(training.w), values_of(training.m), values_of(training.copy)}), before);
+  scaler.ptr<float>()[3] = 0.0F;
+  training.step(0);
+  EXPECT_NE(values_of(training.w), before[0]);
+  EXPECT_NE(values_of(training.m), before[1]);
+}
+
+// Exact on small integers, like Matmul: alpha and beta are powers of 2.
+TEST(OpCpu, MatmulAddIsExactOnSmallIntegers) {
+  Bench bench;
+  for (const MatOp op : {MatOp::NN, MatOp::NT, MatOp::TN}) {
+    for (const DType type : kFloatTypes) {
+      SCOPED_TRACE(cat(name_of(op), ' ', name_of(type)));
+      const int64_t n = 3, M = 131, N = 517, K = 30;
+      const Tensor a = bench.as(type, bench.f32(op == MatOp::TN ? Shape{n, K, M} : Shape{n, M, K}, digit(1)));
+      const Tensor b = bench.as(type, bench.f32(op == MatOp::NT ? Shape{n, N, K} : Shape{n, K, N}, digit(2)));
+      const Tensor addend = bench.as(type, bench.f32({n, M, N}, digit(3)));
+      const Tensor product = bench.f32({n, M, N}, kNaN), out = bench.as(type, product);
+      bench.ops(Matmul{product, a, b, op});
+      bench.ops(MatmulAdd{out, a, b, op, addend, 0.5F, -4.0F});
+      std::vector<float> expected = values_of(product);
+      const std::vector<float> added = values_of(addend);
+      for (size_t i = 0; i < expected.size(); ++i) expected[i] = 0.5F * expected[i] - 4.0F * added[i];
+      EXPECT_EQ(values_of(out), rounded_to(type, expected));
+    }
+  }
+}
+
 TEST(OpCpu, GivesTheSameBitsOnAnyNumberOfThreads) {
   const std::vector<float> one = outputs_of_large_ops(1);
   for (int threads : {2, 5}) {
@@ -797,6 +942,11 @@ TEST(OpCpu, MisfitShapesAndTypesThrowNamingTheOp) {
   expect_refused("relu_squared_forward", ReluSquaredForward{m, t});
   expect_refused("relu_squared_forward", ReluSquaredForward{low, m});
   expect_refused("relu_squared_backward", ReluSquaredBackward{m, m, t});
+  expect_refused("matmul_add NN", MatmulAdd{square, m, m, MatOp::NN, square, 1, 1});
+  expect_refused("matmul_add NT", MatmulAdd{square, m, m, MatOp::NT, m, 1, 1});
+  expect_refused("matmul_add NT", MatmulAdd{square, m, m, MatOp::NT, square, 1, 1});
+  expect_refused("matmul_add NT",
+                 MatmulAdd{square, low, low, MatOp::NT, bench.as(DType::bf16, square), 1, 1});
   const Tensor qkv = bench.f32({2, 4, 24}), rstd = bench.f32({2, 4, 4}), table = bench.f32({4, 2, 2});
   expect_refused("rotary_table", RotaryTable{m});
   expect_refused("rotary_table", RotaryTable{table, 0.0F});
@@ -811,6 +961,15 @@ TEST(OpCpu, MisfitShapesAndTypesThrowNamingTheOp) {
   expect_refused("qk_norm_rotary_forward", QkNormRotaryForward{qkv, bench.as(DType::bf16, rstd), {}});
   expect_refused("qk_norm_rotary_backward", QkNormRotaryBackward{qkv, {}, rstd, table});
   expect_refused("qk_norm_rotary_backward", QkNormRotaryBackward{qkv, cube, rstd, table});
+  expect_refused("muon_momentum", MuonMomentum{m, m, t, scalar, 0.9F});
+  expect_refused("muon_momentum", MuonMomentum{m, low, low, scalar, 0.9F});
+  expect_refused("muon_momentum", MuonMomentum{m, m, low, scalar, 0.9F});
+  expect_refused("muon_momentum", MuonMomentum{v, v, v, scalar, 0.9F});
+  expect_refused("muon_momentum", MuonMomentum{m, m, m, v, 0.9F});
+  expect_refused("muon_update", MuonUpdate{m, {}, t, scalar, 0});
+  expect_refused("muon_update", MuonUpdate{low, {}, low, scalar, 0});
+  expect_refused("muon_update", MuonUpdate{m, m, low, scalar, 0});
+  expect_refused("muon_update", MuonUpdate{m, m, m, v, 0});
   expect_refused("scaled_causal_softmax_forward", ScaledCausalSoftmaxForward{m, m, 1});
   expect_refused("scaled_causal_softmax_backward", ScaledCausalSoftmaxBackward{m, m, m, 1});
   expect_refused("attention_forward", AttentionForward{cube, bench.f32({2, 4, 4}), bench.f32({2, 4, 18})});
@@ -931,6 +1090,8 @@ TEST(OpCpu, EmptyTensorsAreFine) {
   ops(CausalMask{bench.f32({0, 0})});
   ops(ReluSquaredForward{none, none});
   ops(QkNormRotaryForward{bench.f32({0, 3, 12}), {}, bench.f32({3, 2, 2})});
+  ops(MuonMomentum{none, none, none, square, 0.9F});
+  ops(MuonUpdate{none, none, none, square, 0.0F});
   ops(EmbeddingBackward{bench.f32({3, 4}), bench.i32({0}, nullptr), none});
   ops(SumOfSquares{square, none});
   EXPECT_EQ(*square.ptr<float>(), 0.0F);

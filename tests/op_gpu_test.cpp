@@ -230,6 +230,24 @@ TEST_F(OpGpuTest, MatmulOf16BitsAccumulatesInF32AndRoundsOnce) {
   }
 }
 
+// 2 op(a) op(b) - 3 addend: in 16 bits the product may be rounded before it is added.
+TEST_F(OpGpuTest, MatmulAddAgrees) {
+  bind(2, 64, 48);
+  for (const DType type : kFloatTypes) {
+    if (type == DType::bf16 && !cuda_->device().info().bf16) continue;
+    for (const MatmulCase& c : matmul_cases()) {
+      const Array a = integers(c.a).as(type), b = integers(c.b).as(type), addend = integers(c.out).as(type);
+      const Tolerance tolerance =
+          type == DType::f32 ? kExact : Tolerance{24.0F * epsilon_of(type), epsilon_of(type)};
+      expect_agreement(cat(name_of(type), ' ', c.out, " of ", c.a, " and ", c.b),
+                       {out(c.out, type), a, b, addend}, tolerance, [&](Ops& o, auto& t) {
+                         o.set_matmul_precision(Precision::fp32);
+                         o(MatmulAdd{t[0], t[1], t[2], c.op, t[3], 2.0F, -3.0F});
+                       });
+    }
+  }
+}
+
 TEST_F(OpGpuTest, Bf16MatmulNeedsSm80) {
   OpsOptions options;
   options.compute_capability = 75;

@@ -100,7 +100,8 @@ class SourceHash(unittest.TestCase):
                 self.assertEqual({file for file in every if op in model.ops_in[file]} - counted, set(), op)
                 self.assertEqual(len([file for file in every if op in model.ops_in[file]]), 2, f"{op}: CPU and CUDA")
         # The ops of learning come before the rungs that call them.
-        ahead = {f"model/{file}" for file in ("ops/relu.h", "ops/rotary.h", "cpu/relu.cpp", "cpu/rotary.cpp", "cuda/rotary.cu")}
+        ahead = {f"model/{file}" for file in ("ops/muon.h", "ops/relu.h", "ops/rotary.h", "cpu/muon.cpp", "cpu/relu.cpp",
+                                              "cpu/rotary.cpp", "cuda/muon.cu", "cuda/rotary.cu")}
         self.assertEqual(every - {file for rung in RUNGS for file in model.counted(rung.read_text())}, ahead)
 
     def test_found_gemms_are_kept_until_what_is_timed_changes(self):

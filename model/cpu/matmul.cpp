@@ -112,4 +112,20 @@ void Matmul::run(Cpu& cpu) const {
   });
 }
 
+void MatmulAdd::run(Cpu& cpu) const {
+  const Product product(out, a, b, op, cpu.tf32());
+  float* scratch = cpu.scratch(kName);
+  with_float_type(out.dtype, [&]<class T>(T) {
+    const auto fout = floats<T>(out), faddend = floats<T>(addend);
+    product.each_tile(cpu.threads, scratch, [&](const Tile& t, const float* elements) {
+      for (int64_t r = 0; r < t.rows; ++r) {
+        const int64_t first = (t.i * product.M + t.m + r) * product.N + t.n;
+        STEPLADDER_SIMD
+        for (int64_t c = 0; c < t.cols; ++c)
+          fout.set(first + c, alpha * elements[r * t.cols + c] + beta * faddend[first + c]);
+      }
+    });
+  });
+}
+
 }  // namespace stepladder

@@ -9,32 +9,53 @@ void Cuda::set_matmul_precision(Precision precision) {
   compute_type_ = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
-// By cuBLAS or, where a search found it faster, cuBLASLt. Every leading dimension is a row length here.
+namespace {
+
+/// out = alpha * op(a) op(b) + beta * out by cuBLAS. Every leading dimension is a row length here.
+void gemm(Cuda& cuda, const LtMatmul& product, const Tensor& out, const Tensor& a, const Tensor& b, MatOp op,
+          float alpha, float beta) {
+  const MatmulKey& key = product.key;
+  const MatmulShape s = matmul_shape(out, a, b, op);
+  const cudaDataType_t type = cuda_type(a.dtype), out_type = cuda_type(out.dtype);
+  if (s.batch == 1) {
+    CUBLAS_CHECK(cublas().gemm(cuda.blas.get(), key.op_a, key.op_b, s.N, s.M, s.K, &alpha, b.data, type,
+                               s.b_cols, a.data, type, s.a_cols, &beta, out.data, out_type, s.N, key.compute,
+                               CUBLAS_GEMM_DEFAULT));
+  } else {
+    CUBLAS_CHECK(cublas().gemm_batched(cuda.blas.get(), key.op_a, key.op_b, s.N, s.M, s.K, &alpha, b.data,
+                                       type, s.b_cols, s.b_rows * s.b_cols, a.data, type, s.a_cols,
+                                       s.a_rows * s.a_cols, &beta, out.data, out_type, s.N, s.M * s.N,
+                                       s.batch, key.compute, CUBLAS_GEMM_DEFAULT));
+  }
+}
+
+}  // namespace
+
+// By cuBLAS or, where a search found it faster, cuBLASLt.
 void Matmul::run(Cuda& cuda) const {
   if (out.numel() == 0) return;
   const LtMatmul product = cuda.product(kName, out, a, b, op, write);
-  const MatmulKey& key = product.key;
   if (is_fp8(a.dtype)) {
     const MatmulStrategy strategies[] = {{"lt", product, {}}};
     return cuda.matmul_plans->perform(product, strategies);
   }
-  const MatmulShape s = matmul_shape(out, a, b, op);
-  const cudaDataType_t type = cuda_type(a.dtype), out_type = cuda_type(out.dtype);
-  const float alpha = 1.0F, beta = write == Write::add ? 1.0F : 0.0F;
-  const auto gemm = [&] {
-    if (s.batch == 1) {
-      CUBLAS_CHECK(cublas().gemm(cuda.blas.get(), key.op_a, key.op_b, s.N, s.M, s.K, &alpha, b.data, type,
-                                 s.b_cols, a.data, type, s.a_cols, &beta, out.data, out_type, s.N,
-                                 key.compute, CUBLAS_GEMM_DEFAULT));
-    } else {
-      CUBLAS_CHECK(cublas().gemm_batched(cuda.blas.get(), key.op_a, key.op_b, s.N, s.M, s.K, &alpha, b.data,
-                                         type, s.b_cols, s.b_rows * s.b_cols, a.data, type, s.a_cols,
-                                         s.a_rows * s.a_cols, &beta, out.data, out_type, s.N, s.M * s.N,
-                                         s.batch, key.compute, CUBLAS_GEMM_DEFAULT));
-    }
-  };
   // cuBLAS chooses well; a search may find better in cuBLASLt.
-  const MatmulStrategy strategies[] = {{"gemm", {}, gemm}, {"lt", product, {}}};
+  const MatmulStrategy strategies[] = {
+      {"gemm", {}, [&] { gemm(cuda, product, out, a, b, op, 1.0F, write == Write::add ? 1.0F : 0.0F); }},
+      {"lt", product, {}}};
+  cuda.matmul_plans->perform(product, strategies);
+}
+
+// cuBLAS can add to its output alone, cuBLASLt to another matrix.
+void MatmulAdd::run(Cuda& cuda) const {
+  if (out.numel() == 0) return;
+  LtMatmul product = cuda.product(kName, out, a, b, op, Write::add).plus(addend.data);
+  product.alpha = alpha, product.beta = beta;
+  const MatmulStrategy strategies[] = {{"lt", product, {}}, {"separate", {}, [&] {
+                                                               Copy{out, addend}.run(cuda);
+                                                               gemm(cuda, product, out, a, b, op, alpha,
+                                                                    beta);
+                                                             }}};
   cuda.matmul_plans->perform(product, strategies);
 }
 

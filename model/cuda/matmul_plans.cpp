@@ -223,9 +223,9 @@ std::vector<cublasLtMatmulAlgo_t> MatmulPlans::algorithms(const LtMatmul& produc
 }
 
 cublasStatus_t MatmulPlans::multiply(const LtMatmul& product, const cublasLtMatmulAlgo_t& algorithm) const {
-  const float alpha = 1.0F, beta = product.key.write == Write::add ? 1.0F : 0.0F;
+  const float beta = product.key.write == Write::add ? product.beta : 0.0F;
   Descriptors of(product);
-  return cublas().lt_matmul(handle_, &of.operation, &alpha, product.a, &of.a, product.b, &of.b, &beta,
+  return cublas().lt_matmul(handle_, &of.operation, &product.alpha, product.a, &of.a, product.b, &of.b, &beta,
                             product.c, &of.d, product.d, &of.d, &algorithm, workspace_.data,
                             scratch_for(product.key), stream_);
 }

@@ -54,6 +54,7 @@ struct LtMatmul {
   void *d, *bias = nullptr, *aux = nullptr;
   const void* c = d;
   const float *a_scale = nullptr, *b_scale = nullptr;  // on the device, of FP8 operands
+  float alpha = 1.0F, beta = 1.0F;                     // of the product, and of what it is added to
 };
 
 /// One way to compute a product and what surrounds it: in cuBLASLt's epilogue, in ops after it, or both.

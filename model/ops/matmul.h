@@ -41,6 +41,24 @@ struct Matmul {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
+/// out = alpha * op(a) op(b) + beta * addend, rounded once; shapes as Matmul's, addend as out, which is no
+/// operand. No FP8.
+struct MatmulAdd {
+  static constexpr const char* kName = "matmul_add";
+  Tensor out, a, b;
+  MatOp op;
+  Tensor addend;
+  float alpha, beta;
+  void check() const {
+    expect(*this,
+           one_float_type(a) && matmul_shape(out, a, b, op).fits && alike(out, addend) &&
+               (out.data != addend.data || !present(out)),
+           name_of(op));
+  }
+  Work work() const { return matmul_work(out, a, b, op, Write::set, {addend}); }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
 /// out (N,Cout) and x (N,Cin) fit w (Cout,Cin) and b (Cout); out of FP8 operands is of 16 bits.
 inline bool linear_fits(const Tensor& out, const Tensor& x, const Tensor& w, const Tensor& b) {
   return w.shape.rank() == 2 && one_per_column(out, b) && (size_of(out.dtype) == 2 || !is_fp8(x.dtype)) &&

@@ -6,9 +6,9 @@
 namespace stepladder {
 
 const char* name_of(OpKind kind) {
-  constexpr std::array kNames = {"GEMM",      "attention",   "LayerNorm",    "softmax", "cross-entropy",
-                                 "embedding", "elementwise", "reduction",    "clip",    "AdamW",
-                                 "copy",      "memset",      "communication"};
+  constexpr std::array kNames = {"GEMM",      "attention",   "LayerNorm", "softmax",      "cross-entropy",
+                                 "embedding", "elementwise", "reduction", "clip",         "AdamW",
+                                 "Muon",      "copy",        "memset",    "communication"};
   return kNames.at(static_cast<size_t>(kind));
 }
 

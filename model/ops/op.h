@@ -43,6 +43,7 @@ enum class OpKind {
   reduction,
   clip,
   adamw,
+  muon,
   copy,
   memset,
   communication,

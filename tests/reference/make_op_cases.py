@@ -15,6 +15,7 @@ import json
 import math
 import pathlib
 import struct
+import unittest.mock
 
 import torch
 import torch.nn.functional as F
@@ -538,6 +539,59 @@ def queries_and_keys():
                  reduce=HS, replaced=["dqkv"])
 
 
+def products_added():
+    products = (lambda a, b: a @ b, lambda a, b: a @ b.mT, lambda a, b: a.mT @ b)
+    alpha, beta = f32_exact(2.0315), f32_exact(-4.775)
+    for suffix, n, (M, N, K) in (("", (3,), (5, 7, 6)), (".one", (), (4, 9, 131)), (".square", (2, 2), (8, 8, 8))):
+        for op, name in enumerate(("NN", "NT", "TN")):
+            a = normal(*n, *((K, M) if op == 2 else (M, K)))
+            b = normal(*n, *((N, K) if op == 1 else (K, N)))
+            case(f"matmul_add.{name}{suffix}",
+                 lambda a, b, addend, alpha, beta, **_: alpha * products[op](a, b) + beta * addend,
+                 {"a": a, "b": b, "op": op, "addend": normal(*n, M, N), "alpha": alpha, "beta": beta}, ["out"],
+                 reduce=K)
+
+
+def muon():
+    """Its two ops; and steps of torch.optim.Muon, which is made to compute in f64: the tensors of these, named
+    muon/<operand>, belong to no case of an op."""
+    clip, beta, decay, rate = (f32_exact(x) for x in (0.25, 0.95, 0.1, 0.02))
+    for suffix, shape in (("", (3, 5, 7)), (".one", (1, 67)), (".tall", (2, 2, 9, 4))):
+        for kind, optional in (("", {}), (".scaled", {"loss_scaler": torch.tensor([1024.0, 9.0, 3.0, 0.0])})):
+            m = normal(*shape)
+
+            def momentum(g, clip, beta, **_):
+                moved = f64(m).lerp(clip * g, 1 - beta)
+                u = (clip * g).lerp(moved, beta)
+                return u / (u.norm(dim=(-2, -1), keepdim=True) + 1e-7), moved
+
+            case("muon_momentum" + kind + suffix, momentum,
+                 {"g": normal(*shape), "clip": clip, "beta": beta, **optional}, ["x", "m"], {"m": m}, reduce=8,
+                 replaced=["m"])
+            w, scale = normal(*shape), max(1.0, shape[-2] / shape[-1]) ** 0.5
+
+            def update(x, lr, weight_decay, **_):
+                moved = f64(w) * (1 - lr * weight_decay) - lr * scale * x
+                return moved, moved
+
+            case("muon_update" + kind + suffix, update,
+                 {"x": normal(*shape), "lr": rate, "weight_decay": decay, **optional}, ["w", "param_copy"], {"w": w},
+                 replaced=["w"])
+
+    for name, shape in (("wide", (2, 6, 10)), ("tall", (2, 12, 5)), ("square", (3, 8, 8))):
+        w, grads = normal(*shape), [normal(*shape) for _ in range(3)]
+        parameters = [torch.nn.Parameter(f64(x)) for x in w]
+        optimizer = torch.optim.Muon(parameters, lr=rate, weight_decay=decay, momentum=beta)
+        tensors[f"muon/{name}/before"] = w
+        for step, g in enumerate(grads):
+            for parameter, of_matrix in zip(parameters, g):
+                parameter.grad = f64(of_matrix)
+            with unittest.mock.patch.object(torch, "bfloat16", torch.float64):
+                optimizer.step()
+            tensors[f"muon/{name}/g{step}"] = g
+        tensors[f"muon/{name}/after"] = torch.stack([p.detach() for p in parameters]).to(torch.float32)
+
+
 def save():
     """The safetensors container: length of the header, header in JSON, data."""
     header, data = {"__metadata__": dict(sorted(reductions.items()))}, b""
@@ -568,5 +622,7 @@ adamw()
 residual_linear()
 squared_activation()
 queries_and_keys()
+products_added()
+muon()
 save()
 print(f"{DEST.name}: {len(reductions)} cases, {len(tensors)} tensors, {DEST.stat().st_size} bytes")

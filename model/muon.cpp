@@ -1,0 +1,22 @@
+#include "model/muon.h"
+
+#include <utility>
+
+namespace stepladder {
+
+Tensor newton_schulz(Ops& ops, const NewtonSchulz& of) {
+  constexpr int kIterations = 5;
+  constexpr float a = 3.4445F, b = -4.7750F, c = 2.0315F;
+  Tensor x = of.x, y = of.y;
+  const bool tall = x.shape[-2] > x.shape[-1];
+  for (int i = 0; i < kIterations; ++i) {
+    ops(Matmul{of.gram, x, x, tall ? MatOp::TN : MatOp::NT});
+    ops(MatmulAdd{of.poly, of.gram, of.gram, MatOp::NN, of.gram, c, b});
+    ops(tall ? MatmulAdd{y, x, of.poly, MatOp::NN, x, 1.0F, a}
+             : MatmulAdd{y, of.poly, x, MatOp::NN, x, 1.0F, a});
+    std::swap(x, y);
+  }
+  return x;
+}
+
+}  // namespace stepladder
