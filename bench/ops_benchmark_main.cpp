@@ -281,6 +281,8 @@ const std::vector<OpBenchmark>& op_benchmarks() {
       ROW(AddMean{o.f32({1}), o.each_row()}),
       ROW(CrossEntropyForward{o.each_row(), o.logits(), o.tokens(), o.V}),
       ROW(CrossEntropyForwardBackward{o.each_row(), o.logits(), o.tokens(), o.V, {1e-3F}}),
+      {"cross_entropy_forward_backward/capped",
+       ROW(CrossEntropyForwardBackward{o.each_row(), o.logits(), o.tokens(), o.V, {1e-3F}, 15.0F}).make},
       ROW(SumOfSquares{o.f32({1}), o.x({4 * o.C, o.C})}),
       ROW(ClipFactor{o.f32({1}), o.f32({1}), o.f32({148}), 1.0F}),
       {"clip_grad_norm",

@@ -165,6 +165,32 @@ TEST_P(FusedGpuTest, CrossEntropyAgrees) {
   }
 }
 
+// z = 15 tanh(x / 15) is some roundings of 15 off, a probability that much of itself; so is the slope of z.
+TEST_P(FusedGpuTest, CrossEntropyOfCappedLogitsAgrees) {
+  constexpr float kCap = 15.0F, kCapped = 8.0F * kCap * kEps;
+  for (const ClassifierCase& c : kClassifierCases) {
+    const Shape rows{c.B, c.T}, s{c.B, c.T, c.Vp};
+    const std::string what = cat("V=", c.V, " Vp=", c.Vp, " rows=", rows);
+    const Array targets = tokens(rows, c.V);
+    Array logits = values(s, -60.0F, 60.0F);
+    for (int64_t i = 0; i < s.numel(); ++i)
+      if (i % c.Vp >= c.V) logits.values[static_cast<size_t>(i)] = kNan;
+    const Tolerance loss{kEps * (4.0F * 41.0F + roundings(c.V)) + kCapped, 0.0F};
+    expect_agreement("losses, " + what, {out(rows), logits, targets}, loss,
+                     CALL(CrossEntropyForward{t[0], t[1], t[2], c.V, kCap}));
+    expect_agreement("gradient, " + what, {out(rows), inout(logits), targets},
+                     rounded(loss.absolute, kEps * (64.0F + 2.0F * roundings(c.V)) + kCapped),
+                     CALL(CrossEntropyForwardBackward{t[0], t[1], t[2], c.V, LossScale{0.125F}, kCap}));
+    expect_agreement(
+        "gradient alone, " + what, {out(rows), inout(logits), targets},
+        rounded(0.125F * (8.0F * kEps + kCapped), kEps * (64.0F + 2.0F * roundings(c.V)) + kCapped),
+        [&](Ops& o, auto& t) {
+          o(CrossEntropyForwardBackward{t[0], t[1], t[2], c.V, LossScale{0.125F}, kCap});
+          o(Zero{t[0]});
+        });
+  }
+}
+
 TEST_P(FusedGpuTest, CrossEntropyTakesInfiniteLogits) {
   Array logits = values({1, 4, 1000}, -10.0F, 10.0F);
   for (size_t i = 0; i < logits.values.size(); ++i)

@@ -98,6 +98,7 @@ class OpCase {
     return at->second.tensor;
   }
   float number(const std::string& operand) { return entry("in/" + operand).data.at(0); }
+  float optional_number(const std::string& operand) { return has(operand) ? number(operand) : 0.0F; }
   int integer(const std::string& operand) { return std::bit_cast<int>(number(operand)); }
   bool has(const std::string& operand) const { return contains("in/" + operand); }
   bool has_out(const std::string& output) const { return contains("out/" + output); }
@@ -340,10 +341,12 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
       {"nll_loss_backward",
        CASE(NllLossBackward{c.set("dlogp"), c.in("targets"), c.number("scale"), c.optional("loss_scaler")})},
       {"cross_entropy_forward",
-       CASE(CrossEntropyForward{c.set("losses"), c.in("logits"), c.in("targets"), c.integer("V")})},
+       CASE(CrossEntropyForward{c.set("losses"), c.in("logits"), c.in("targets"), c.integer("V"),
+                                c.optional_number("soft_cap")})},
       {"cross_entropy_forward_backward",
        CASE(CrossEntropyForwardBackward{c.set("losses"), c.add("logits"), c.in("targets"), c.integer("V"),
-                                        c.number("scale"), c.optional("loss_scaler")})},
+                                        LossScale{c.number("scale"), c.optional("loss_scaler")},
+                                        c.optional_number("soft_cap")})},
       {"add_mean", CASE(AddMean{c.add("out"), c.in("x")})},
 
       {"sum_of_squares", CASE(SumOfSquares{c.set("out"), c.in("x")})},

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -535,7 +536,9 @@ std::vector<float> outputs_of_large_ops(int threads) {
     const Tensor scored = in({B, T, V + 3}, 26);
     ops(CrossEntropyForward{losses, scored, tokens, V});
     keep(losses);
-    ops(CrossEntropyForwardBackward{losses, scored, tokens, V, 0.01F});
+    ops(CrossEntropyForwardBackward{losses, scored, tokens, V, LossScale{0.01F}});
+    keep(losses), keep(scored);
+    ops(CrossEntropyForwardBackward{losses, scored, tokens, V, LossScale{0.01F}, 15.0F});
     keep(losses), keep(scored);
     const std::vector<Tensor> grads{scored, dfcw};
     const Tensor norm = poisoned({1}), factor = poisoned({1}), m = bench.random(fcw.shape, 27);
@@ -623,9 +626,10 @@ struct Differentiated {
 TEST(OpCpu, GradientsOfTheNewArchitectureAreSlopes) {
   Bench bench;
   Ops& ops = bench.ops;
-  const int64_t B = 2, T = 3, NH = 2, HS = 6, C = NH * HS;
+  const int64_t B = 2, T = 3, NH = 2, HS = 6, C = NH * HS, V = 11;
   const Shape qkv{B, T, 3 * C};
   const Tensor dout = bench.random(qkv, 1), table = bench.f32({T, HS / 2, 2});
+  const Tensor targets = bench.i32({B, T}, [](int64_t i) { return i * 5 % V; });
   ops(RotaryTable{table});
   const auto dot = [&](Tensor a, Tensor b) {
     double sum = 0.0;
@@ -665,6 +669,19 @@ TEST(OpCpu, GradientsOfTheNewArchitectureAreSlopes) {
                      return dx;
                    }});
   }
+  all.push_back({"capped cross-entropy",
+                 [&](Tensor x) {
+                   const Tensor losses = bench.f32({B, T});
+                   ops(CrossEntropyForward{losses, x.first({B, T, V + 1}), targets, V, 2.0F});
+                   return std::accumulate(losses.ptr<float>(), losses.ptr<float>() + B * T, 0.0);
+                 },
+                 [&](Tensor x) {
+                   const Tensor dx = bench.f32(x.shape), losses = bench.f32({B, T});
+                   const Tensor logits = dx.first({B, T, V + 1});
+                   ops(Copy{logits, x.first(logits.shape)});
+                   ops(CrossEntropyForwardBackward{losses, logits, targets, V, LossScale{1.0F}, 2.0F});
+                   return dx;
+                 }});
   for (const Differentiated& of : all) {
     SCOPED_TRACE(of.name);
     // No element near 0, where ReLU^2 has a bend in its slope.
@@ -970,6 +987,9 @@ TEST(OpCpu, MisfitShapesAndTypesThrowNamingTheOp) {
   expect_refused("muon_update", MuonUpdate{low, {}, low, scalar, 0});
   expect_refused("muon_update", MuonUpdate{m, m, low, scalar, 0});
   expect_refused("muon_update", MuonUpdate{m, m, m, v, 0});
+  expect_refused("cross_entropy_forward", CrossEntropyForward{v, m, ids, 6, -1});
+  expect_refused("cross_entropy_forward_backward",
+                 CrossEntropyForwardBackward{v, m, ids, 6, LossScale{1}, -1});
   expect_refused("scaled_causal_softmax_forward", ScaledCausalSoftmaxForward{m, m, 1});
   expect_refused("scaled_causal_softmax_backward", ScaledCausalSoftmaxBackward{m, m, m, 1});
   expect_refused("attention_forward", AttentionForward{cube, bench.f32({2, 4, 4}), bench.f32({2, 4, 18})});

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "model/cpu/cpu.h"
 #include "model/cpu/statistics.h"
@@ -14,6 +15,31 @@ void expect_targets(const char* op, Tensor targets, int64_t V) {
   const int32_t* p = targets.ptr<int32_t>();
   for (int64_t n = 0; n < targets.numel(); ++n)
     check(p[n] >= 0 && p[n] < V, op, ": target ", p[n], " at ", n, " of ", targets, ", vocabulary ", V);
+}
+
+/// cap * tanh(x / cap) of a row.
+template <class T>
+struct Capped {
+  Floats<T> x;
+  float cap;
+  float operator[](int64_t v) const { return cap * std::tanh(x[v] / cap); }
+};
+
+/// The slope of a logit z in the one it was made from.
+template <class T>
+float slope(Floats<T> /*row*/, float /*z*/) {
+  return 1.0F;
+}
+template <class T>
+float slope(Capped<T> row, float z) {
+  return 1.0F - z / row.cap * (z / row.cap);
+}
+
+/// f(row) for the logits that a row of them stands for.
+template <class T, class F>
+void with_cap(Floats<T> row, float soft_cap, const F& f) {
+  if (soft_cap == 0.0F) return f(row);
+  f(Capped<T>{row, soft_cap});
 }
 
 }  // namespace
@@ -76,9 +102,9 @@ void CrossEntropyForward::run(Cpu& cpu) const {
   float* plosses = losses.ptr<float>();
   with_float_type(logits.dtype, [&]<class T>(T) {
     const auto flogits = floats<T>(logits);
-    cpu.each_row(targets.numel(), V, [=, V = V](int64_t n) {
-      const auto x = flogits + n * Vp;
-      plosses[n] = static_cast<float>(exp_sum(x, V).log() - x[ptargets[n]]);
+    cpu.each_row(targets.numel(), V, [=, V = V, cap = soft_cap](int64_t n) {
+      with_cap(flogits + n * Vp, cap,
+               [=](auto z) { plosses[n] = static_cast<float>(exp_sum(z, V).log() - z[ptargets[n]]); });
     });
   });
 }
@@ -91,17 +117,22 @@ void CrossEntropyForwardBackward::run(Cpu& cpu) const {
   float* plosses = losses.ptr<float>();
   with_float_type(logits.dtype, [&]<class T>(T) {
     const auto flogits = floats<T>(logits);
-    cpu.each_row(targets.numel(), Vp, [=, V = V](int64_t n) {
+    cpu.each_row(targets.numel(), Vp, [=, V = V, cap = soft_cap](int64_t n) {
       const auto x = flogits + n * Vp;
-      const int32_t target = ptargets[n];
-      const float at_target = x[target];
-      const ExpSum exps = exp_sum(x, V);
-      const float top = exps.top;
-      const auto inverse = static_cast<float>(1.0 / exps.sum);
-      plosses[n] = static_cast<float>(exps.log() - at_target);
-      STEPLADDER_SIMD
-      for (int64_t v = 0; v < V; ++v) x.set(v, factor * (exp_float(x[v] - top) * inverse));
-      x.set(target, factor * (exp_float(at_target - top) * inverse - 1.0F));
+      with_cap(x, cap, [=](auto z) {
+        const int32_t target = ptargets[n];
+        const float at_target = z[target];
+        const ExpSum exps = exp_sum(z, V);
+        const float top = exps.top;
+        const auto inverse = static_cast<float>(1.0 / exps.sum);
+        plosses[n] = static_cast<float>(exps.log() - at_target);
+        STEPLADDER_SIMD
+        for (int64_t v = 0; v < V; ++v) {
+          const float zv = z[v];
+          x.set(v, factor * (exp_float(zv - top) * inverse) * slope(z, zv));
+        }
+        x.set(target, factor * (exp_float(at_target - top) * inverse - 1.0F) * slope(z, at_target));
+      });
       std::fill(x.data + V, x.data + Vp, from_float<T>(0.0F));
     });
   });

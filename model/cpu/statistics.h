@@ -30,9 +30,9 @@ struct ExpSum {
   double log() const { return top + std::log(sum); }
 };
 
-/// Of scale * row.
-template <class T>
-ExpSum exp_sum(Floats<T> row, int64_t n, float scale = 1.0F) {
+/// ExpSum of scale * row.
+template <class Row>
+ExpSum exp_sum(Row row, int64_t n, float scale = 1.0F) {
   const float top = max(n, [=](int64_t i) { return scale * row[i]; });
   return {top, sum(n, [=](int64_t i) { return exp_float(scale * row[i] - top); })};
 }

@@ -25,6 +25,7 @@ struct CrossEntropy {
   const int32_t* targets;
   const LossScaler* loss_scaler;  // or null
   float scale;
+  float soft_cap;  // or 0
   int V, Vp;
 };
 
@@ -97,9 +98,26 @@ struct RunningSum {
   }
 };
 
+/// z = cap * tanh(x / cap) as cap - 2 cap / (1 + e^(2x / cap)): digits that cancel near 0 are small beside
+/// the cap. The slope of z is 1 - (z / cap)^2. Without kCapped, z is x.
+template <bool kCapped>
+struct SoftCap {
+  float cap, per_cap;
+
+  __device__ explicit SoftCap(float soft_cap) : cap(soft_cap), per_cap(1.0F / soft_cap) {}
+  __device__ float operator()(float x) const {
+    if constexpr (kCapped) {
+      return cap - 2.0F * cap * __fdividef(1.0F, 1.0F + exp2_fast(2.0F * kLog2E * per_cap * x));
+    } else {
+      return x;
+    }
+  }
+  __device__ float slope(float z) const { return kCapped ? 1.0F - z * per_cap * (z * per_cap) : 1.0F; }
+};
+
 // losses = logsumexp(x) - x[target] over x[0..V), and to `to` [0..V) = scale * (softmax(x) - onehot(target)),
-// [V..Vp) = 0.
-template <class T, int kWidth, Mode kMode, class To>
+// [V..Vp) = 0, where x is capped if kCapped.
+template <class T, int kWidth, Mode kMode, class To, bool kCapped>
 __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy<T> f, To to) {
   await_predecessor();
   extern __shared__ uint4 shared_row[];
@@ -128,7 +146,8 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
   }
 
   const int target = f.targets[row];
-  const float target_logit = widen(x[target]);  // before any thread writes
+  const SoftCap<kCapped> capped(f.soft_cap);
+  const float target_logit = capped(widen(x[target]));  // before any thread writes
 
   // use(p, inside) for the thread's packs of the tile from `first` on; inside(j) tells whether pack j exists.
   const auto with_tile = [&](int first, auto load, auto use) {
@@ -163,12 +182,12 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
         float of_pack[kWidth];
         if (inside(j)) p[j].get(of_pack);
 #pragma unroll
-        for (int i = 0; i < kWidth; ++i) v[j * kWidth + i] = inside(j) ? of_pack[i] : -INFINITY;
+        for (int i = 0; i < kWidth; ++i) v[j * kWidth + i] = inside(j) ? capped(of_pack[i]) : -INFINITY;
       }
       running.add(v);
     });
   }
-  for (int i = thread; i < edges; i += step) running.add({widen(x[edge(i)])});
+  for (int i = thread; i < edges; i += step) running.add({capped(widen(x[edge(i)]))});
 
   const float max = block_reduce(running.max, Max{});
   const float base = max * kLog2E;
@@ -179,7 +198,8 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
   const float scale = f.scale * (f.loss_scaler ? f.loss_scaler->scale : 1.0F);
   const float factor = scale / sum;
   auto out = to.row(row, f.Vp, target);
-  const auto gradient = [=](float logit) { return exp2_fast(logit * kLog2E - base) * factor; };
+  const auto gradient_of = [=](float z) { return exp2_fast(z * kLog2E - base) * factor * capped.slope(z); };
+  const auto gradient = [=](float logit) { return gradient_of(capped(logit)); };
   for (int first = (packs - 1) / tile * tile + thread; first >= 0; first -= tile) {
     with_tile(first, Pack<T, kWidth>::load, [&](const auto& p, auto inside) {
 #pragma unroll
@@ -196,14 +216,14 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
   for (int i = thread; i < edges; i += step) out.put(edge(i), {gradient(widen(x[edge(i)]))});
   for (int v = f.V + thread; v < f.Vp; v += step) out.put(v, {0.0F});
   __syncthreads();
-  if (thread == 0) out.put_target(target, gradient(target_logit) - scale);
+  if (thread == 0) out.put_target(target, gradient_of(target_logit) - scale * capped.slope(target_logit));
   to.end(out);
 }
 
-template <class T, int kWidth, Mode kMode, class To>
+template <class T, int kWidth, Mode kMode, bool kCapped, class To>
 void launch_rows(Queue& queue, const CrossEntropy<T>& f, const To& to, int64_t rows,
                  int64_t shared_bytes = 0) {
-  const auto kernel = cross_entropy_kernel<T, kWidth, kMode, To>;
+  const auto kernel = cross_entropy_kernel<T, kWidth, kMode, To, kCapped>;
   unsigned threads = row_threads(f.V);
   if (shared_bytes > 0) {
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -218,30 +238,33 @@ void launch_rows(Queue& queue, const CrossEntropy<T>& f, const To& to, int64_t r
 }
 
 /// Computes the gradient with the row in shared memory if it fits there beside the kernel's own few bytes.
-template <int kWidth, class T, class To>
+template <int kWidth, bool kCapped, class T, class To>
 void launch_gradient(Queue& queue, const CrossEntropy<T>& f, const To& to, int64_t rows, int shared_limit) {
   constexpr int64_t kStatic = 1024;
   const auto shared = static_cast<int64_t>(sizeof(T)) * ceil_div(f.V, kWidth) * kWidth;
   if (shared + kStatic <= shared_limit) {
-    launch_rows<T, kWidth, Mode::gradient_in_shared>(queue, f, to, rows, shared);
+    launch_rows<T, kWidth, Mode::gradient_in_shared, kCapped>(queue, f, to, rows, shared);
   } else {
-    launch_rows<T, kWidth, Mode::gradient_reading_twice>(queue, f, to, rows);
+    launch_rows<T, kWidth, Mode::gradient_reading_twice, kCapped>(queue, f, to, rows);
   }
+}
+
+/// f(std::bool_constant<kCapped>{})
+template <class F>
+void with_cap(float soft_cap, F&& f) {
+  if (soft_cap > 0.0F) return f(std::true_type{});
+  f(std::false_type{});
 }
 
 /// Checks the operands and calls f(CrossEntropy<T>, width) with them, unless there are no rows.
 template <class F>
-void with_operands(Tensor losses, Tensor logits, Tensor targets, int64_t V, const LossScale& scale, bool wide,
-                   F&& f) {
+void with_operands(Tensor losses, Tensor logits, Tensor targets, int64_t V, const LossScale& scale,
+                   float soft_cap, bool wide, F&& f) {
   const int Vp = column_count(logits.cols());
   with_pack(logits.dtype, wide, [&]<class T>(T, auto width) {
-    const CrossEntropy<T> operands{losses.ptr<float>(),
-                                   logits.ptr<T>(),
-                                   targets.ptr<int32_t>(),
-                                   scaler_of(scale.loss_scaler),
-                                   scale.factor,
-                                   static_cast<int>(V),
-                                   Vp};
+    const CrossEntropy<T> operands{
+        losses.ptr<float>(), logits.ptr<T>(), targets.ptr<int32_t>(), scaler_of(scale.loss_scaler),
+        scale.factor,        soft_cap,        static_cast<int>(V),    Vp};
     if (logits.numel() > 0) f(operands, width);
   });
 }
@@ -250,16 +273,23 @@ void with_operands(Tensor losses, Tensor logits, Tensor targets, int64_t V, cons
 
 void CrossEntropyForward::run(Cuda& cuda) const {
   const auto launch_for = [&]<class T>(const CrossEntropy<T>& f, auto width) {
-    launch_rows<T, width(), Mode::loss>(cuda.queue, f, InPlace<T>{f.logits}, logits.rows());
+    constexpr int kWidth = width();
+    with_cap(soft_cap, [&](auto capped) {
+      launch_rows<T, kWidth, Mode::loss, capped()>(cuda.queue, f, InPlace<T>{f.logits}, logits.rows());
+    });
   };
-  with_operands(losses, logits, targets, V, {0.0F}, cuda.options.wide_access, launch_for);
+  with_operands(losses, logits, targets, V, {0.0F}, soft_cap, cuda.options.wide_access, launch_for);
 }
 
 void CrossEntropyForwardBackward::run(Cuda& cuda) const {
   const auto launch_for = [&]<class T>(const CrossEntropy<T>& f, auto width) {
-    launch_gradient<width()>(cuda.queue, f, InPlace<T>{f.logits}, logits.rows(), cuda.shared_limit);
+    constexpr int kWidth = width();
+    with_cap(soft_cap, [&](auto capped) {
+      launch_gradient<kWidth, capped()>(cuda.queue, f, InPlace<T>{f.logits}, logits.rows(),
+                                        cuda.shared_limit);
+    });
   };
-  with_operands(losses, logits, targets, V, scale, cuda.options.wide_access, launch_for);
+  with_operands(losses, logits, targets, V, scale, soft_cap, cuda.options.wide_access, launch_for);
 }
 
 void QuantizeCrossEntropy::run(Cuda& cuda) const {
@@ -270,10 +300,10 @@ void QuantizeCrossEntropy::run(Cuda& cuda) const {
     if constexpr (std::is_same_v<T, BFloat16>)
       with_fp8_type(q.dtype, [&](auto type) {
         const AsFp8<decltype(type)> to{static_cast<uint8_t*>(q.data), q.scale, q.amax};
-        launch_gradient<width()>(cuda.queue, f, to, logits.rows(), cuda.shared_limit);
+        launch_gradient<width(), false>(cuda.queue, f, to, logits.rows(), cuda.shared_limit);
       });
   };
-  with_operands(losses, logits, targets, V, {scale}, cuda.options.wide_access, launch_for);
+  with_operands(losses, logits, targets, V, {scale}, 0.0F, cuda.options.wide_access, launch_for);
 }
 
 }  // namespace stepladder

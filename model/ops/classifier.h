@@ -77,25 +77,30 @@ struct AddMean {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// losses = logsumexp(logits) - logits[target] over the first V columns of logits (B,T,Vp).
+/// losses = logsumexp(z) - z[target], z the first V columns of logits (B,T,Vp) or, with a soft_cap that is
+/// not 0, soft_cap * tanh(logits / soft_cap): none is above it (Gemma Team 2024).
 struct CrossEntropyForward {
   static constexpr const char* kName = "cross_entropy_forward";
   Tensor losses, logits, targets;
   int64_t V;
-  void check() const { expect(*this, cross_entropy_fits(losses, logits, targets, V)); }
+  float soft_cap = 0.0F;
+  void check() const { expect(*this, cross_entropy_fits(losses, logits, targets, V) && soft_cap >= 0.0F); }
   Work work() const { return {OpKind::cross_entropy, {targets, first_columns(logits, V)}, {losses}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// The same, and in place logits = scale * (softmax(logits) - onehot(target)); columns from V on get 0.
+/// The same, and in place logits = scale * (softmax(z) - onehot(target)), with a soft_cap times
+/// 1 - (z / soft_cap)^2; columns from V on get 0.
 /// Normalised logits and probabilities are never stored.
 struct CrossEntropyForwardBackward {
   static constexpr const char* kName = "cross_entropy_forward_backward";
   Tensor losses, logits, targets;
   int64_t V;
   LossScale scale;
+  float soft_cap = 0.0F;
   void check() const {
-    expect(*this, cross_entropy_fits(losses, logits, targets, V) && loss_scaler_fits(scale.loss_scaler));
+    expect(*this, cross_entropy_fits(losses, logits, targets, V) && loss_scaler_fits(scale.loss_scaler) &&
+                      soft_cap >= 0.0F);
   }
   Work work() const {
     return {OpKind::cross_entropy, {targets, scale.loss_scaler, first_columns(logits, V)}, {losses, logits}};

@@ -592,6 +592,23 @@ def muon():
         tensors[f"muon/{name}/after"] = torch.stack([p.detach() for p in parameters]).to(torch.float32)
 
 
+def soft_cap():
+    for suffix, (B, T, V, padded) in (("", (2, 5, 11, 16)), (".wide", (1, 2, 517, 517))):
+        logits, targets, cap = normal(B, T, padded, scale=12), integers(V, B, T), 15.0
+        logits[..., V:], targets[0, 0] = math.nan, V - 1
+
+        def loss(x):
+            z = cap * torch.tanh(x[..., :V] / cap)
+            return F.cross_entropy(z.reshape(-1, V), targets.reshape(-1).long(), reduction="none").reshape(B, T)
+
+        operands = {"targets": targets, "V": V, "soft_cap": cap}
+        case("cross_entropy_forward.capped" + suffix, lambda logits, **_: loss(logits),
+             {"logits": logits, **operands}, ["losses"], reduce=V)
+        case("cross_entropy_forward_backward.capped" + suffix,
+             lambda scale, **_: (loss(f64(logits)), *gradient(loss, scale, f64(logits))),
+             {**operands, "scale": 0.125}, ["losses", "logits"], {"logits": logits}, reduce=V, replaced=["logits"])
+
+
 def save():
     """The safetensors container: length of the header, header in JSON, data."""
     header, data = {"__metadata__": dict(sorted(reductions.items()))}, b""
@@ -624,5 +641,6 @@ squared_activation()
 queries_and_keys()
 products_added()
 muon()
+soft_cap()
 save()
 print(f"{DEST.name}: {len(reductions)} cases, {len(tensors)} tensors, {DEST.stat().st_size} bytes")
