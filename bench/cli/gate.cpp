@@ -215,7 +215,8 @@ Comparison measure(const GateOptions& options, const Side& base, const Side& nex
         pairs.set_done({row.variant, row.workload});  // nothing more to tell
     if (!late && !pairs.exhausted()) continue;
     if (late && undecided(overall(comparison.rows)))
-      comparison.notes.push_back(cat("--max-time was up after ", pairs.pairs(), " pairs."));
+      comparison.notes.push_back(
+          cat("--max-time was up after ", counted(static_cast<int64_t>(pairs.pairs()), "pair"), "."));
     return comparison;
   }
 }
