@@ -297,6 +297,8 @@ std::vector<LibraryPlace> cuda_library_places() {
   const fs::path own = own_folder();
   if (const fs::path site = own.parent_path().parent_path(); is_there(site / "nvidia"))
     places.push_back(python_place("the package's environment, ", site));
+  if (const std::string path = variable("LD_LIBRARY_PATH"); !path.empty())
+    places.push_back({"LD_LIBRARY_PATH", split(path, ':')});
   if (const std::vector<std::string> built = split(STEPLADDER_CUDA_FOLDERS, ':'); !built.empty())
     places.push_back({cat("the toolkit of the build, ", built.front()), built});
   for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
@@ -316,7 +318,7 @@ std::vector<LibraryPlace> cuda_library_places() {
   std::ranges::reverse(versions);
   for (const fs::path& version : versions)
     if (version.filename().string().starts_with("cuda-")) add_toolkit(version, places);
-  LibraryPlace loader{"the loader's path", split(variable("LD_LIBRARY_PATH"), ':')};
+  LibraryPlace loader{"the loader's folders", {}};
   add_configured("/etc/ld.so.conf", loader.folders);
   for (const char* folder :
        {"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"})

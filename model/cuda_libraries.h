@@ -46,9 +46,9 @@ struct CudaLibraries {
 CudaLibraries choose_cuda_libraries(const std::vector<LibraryPlace>& places, int driver);
 
 /// Where this process looks. STEPLADDER_CUDA_LIBRARIES, folders with colons between them, alone where it is
-/// set. Otherwise: the Python environment that the package is in, the toolkit it was built by, the activated
-/// environment (VIRTUAL_ENV, CONDA_PREFIX) and those of the system and the user, toolkits (CUDA_HOME,
-/// /usr/local/cuda*), the loader's path.
+/// set. Otherwise: the Python environment that the package is in, LD_LIBRARY_PATH, the toolkit it was built
+/// by, the activated environment (VIRTUAL_ENV, CONDA_PREFIX) and those of the system and the user, toolkits
+/// (CUDA_HOME, /usr/local/cuda*), the loader's other folders.
 std::vector<LibraryPlace> cuda_library_places();
 
 /// This process's, chosen at the first call. Without a CUDA backend none can be used.
