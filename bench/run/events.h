@@ -22,10 +22,11 @@
 // config: model, B, T, max_T, V, L, NH, C, world_size, dtype, math, on the CPU threads, of independent
 // ranks independent_ranks, then the rung's options of the groups Data, Training and Ops (seed, accumulate,
 // attention, ...). device: backend, name, uuid, compute_capability, total_memory, driver, runtime, blas,
-// attention. flops_per_token, of the model by both formulas, is a rung's of ours alone. memory_by_name has every allocation ("params/wte"), by_name their sums by group ("params").
-// cycles: SM clock cycles of the step, null where they aren't counted. skipped_steps: those that loss scaling
-// left out, only where there is loss scaling. compile: what searching GEMM algorithms and capturing graphs
-// took before the first step, only where there was any.
+// attention. flops_per_token, of the model by both formulas, is a rung's of ours alone. memory_by_name has
+// every allocation ("params/wte"), by_name their sums by group ("params"). cycles: SM clock cycles of the
+// step, null where they aren't counted. skipped_steps: those that loss scaling left out, only where there is
+// loss scaling. compile: what searching GEMM algorithms and capturing graphs took before the first step, only
+// where there was any.
 //
 // profile comes before end, only from a traced run (--profile): docs/results-schema.md has its fields.
 //

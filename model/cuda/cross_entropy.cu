@@ -98,15 +98,17 @@ struct RunningSum {
   }
 };
 
-/// z = cap * tanh(x / cap) as cap - 2 cap / (1 + e^(2x / cap)): digits that cancel near 0 are small beside
-/// the cap. The slope of z is 1 - (z / cap)^2. Without kCapped, z is x.
-template <bool kCapped>
+/// z = cap * tanh(x / cap); of 16-bit logits as cap - 2 cap / (1 + e^(2x / cap)), in which digits cancel near
+/// 0 that they don't have. The slope of z is 1 - (z / cap)^2. Without kCapped, z is x.
+template <class T, bool kCapped>
 struct SoftCap {
   float cap, per_cap;
 
   __device__ explicit SoftCap(float soft_cap) : cap(soft_cap), per_cap(1.0F / soft_cap) {}
   __device__ float operator()(float x) const {
-    if constexpr (kCapped) {
+    if constexpr (kCapped && sizeof(T) == sizeof(float)) {
+      return cap * tanhf(per_cap * x);
+    } else if constexpr (kCapped) {
       return cap - 2.0F * cap * __fdividef(1.0F, 1.0F + exp2_fast(2.0F * kLog2E * per_cap * x));
     } else {
       return x;
@@ -146,7 +148,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
   }
 
   const int target = f.targets[row];
-  const SoftCap<kCapped> capped(f.soft_cap);
+  const SoftCap<T, kCapped> capped(f.soft_cap);
   const float target_logit = capped(widen(x[target]));  // before any thread writes
 
   // use(p, inside) for the thread's packs of the tile from `first` on; inside(j) tells whether pack j exists.
