@@ -208,8 +208,9 @@ void ChildReport::start(const Event& event) {
       throw BadReport(cat("it trains ", printable(*model, 60), ", was asked for ", asked));
   for (const auto& [key, value] : config.items())
     if (!run_.config.contains(key)) run_.config[key] = value;
-  startup_ms = value_if<double>(event, "startup_ms") ? duration_at(event, "startup_ms", workload_.timeout_s)
-                                                     : ms_since(created_);
+  summary.startup_ms = value_if<double>(event, "startup_ms")
+                           ? duration_at(event, "startup_ms", workload_.timeout_s)
+                           : ms_since(created_);
   host = value_if<std::string>(event, "host").value_or("");
   if (const auto its = value_if<Event>(event, "device"))  // llm.c does not tell its device's uuid
     device = value_if<std::string>(*its, "uuid").value_or("");
@@ -217,7 +218,7 @@ void ChildReport::start(const Event& event) {
     flops = {value_at<double>(*told, "nanogpt"), value_at<double>(*told, "llmc")};
   const Event memory_by_name = value_if<Event>(event, "memory_by_name").value_or(Event::object());
   for (const auto& [name, bytes] : memory_by_name.items())
-    if (bytes.is_number_integer()) memory.by_name[name] = bytes_at(memory_by_name, name);
+    if (bytes.is_number_integer()) summary.memory.by_name[name] = bytes_at(memory_by_name, name);
   started = true;
 }
 
@@ -315,6 +316,7 @@ void ChildReport::end(const Event& event) {
   const bool native = workload_.program.native;  // which tells all of it
   const Event bytes = native ? value_at<Event>(event, "memory_bytes")
                              : value_if<Event>(event, "memory_bytes").value_or(Event::object());
+  Memory& memory = summary.memory;
   for (auto [key, peak] :
        {std::pair("live_peak", &memory.live_peak), std::pair("reserved_peak", &memory.reserved_peak),
         std::pair("process_peak", &memory.process_peak)})
@@ -323,12 +325,13 @@ void ChildReport::end(const Event& event) {
   if (!native) return;
   if (event.contains("compile")) {
     const Event spent = value_at<Event>(event, "compile");
-    compile = {duration_at(spent, "search_ms", workload_.timeout_s),
-               duration_at(spent, "capture_ms", workload_.timeout_s), value_at<int64_t>(spent, "searched"),
-               value_at<int64_t>(spent, "from_cache"),
-               spent.contains("algorithms") ? printable(value_at<std::string>(spent, "algorithms"), 60) : ""};
+    summary.compile = {
+        duration_at(spent, "search_ms", workload_.timeout_s),
+        duration_at(spent, "capture_ms", workload_.timeout_s), value_at<int64_t>(spent, "searched"),
+        value_at<int64_t>(spent, "from_cache"),
+        spent.contains("algorithms") ? printable(value_at<std::string>(spent, "algorithms"), 60) : ""};
   }
-  skipped_steps = value_if<int64_t>(event, "skipped_steps");
+  summary.skipped_steps = value_if<int64_t>(event, "skipped_steps");
 }
 
 bool ChildReport::reached() const {

@@ -59,12 +59,9 @@ class ChildReport {
     return exit && (exit->how != ChildEnd::How::exited || workload_.is_failure(exit->code));
   }
   bool started = false, ended = false;
-  double startup_ms = 0.0;
-  Memory memory;
+  Summary summary;  // only what the process itself reports: startup_ms, memory, compile, skipped_steps
   std::optional<double> val_loss;
   std::optional<FlopsPerToken> flops;  // a rung of ours tells them
-  std::optional<Compile> compile;
-  std::optional<int64_t> skipped_steps;
   std::optional<Failure> error;
   std::optional<ChildEnd> exit;  // of a rank of a launcher
   std::string host, device;

@@ -32,18 +32,14 @@ Summary summarize(Run& run, const ChildReport& report, const Workload& workload)
   for (size_t i = 0; i < warmup; ++i) run.steps[i].warmup = true;
   const std::span<const double> timed = std::span(ms).subspan(warmup);
 
-  Summary summary;
+  Summary summary = report.summary;
   summary.median_step_ms = median(timed);
   summary.p10_step_ms = quantile(timed, 0.1);
   summary.p90_step_ms = quantile(timed, 0.9);
   summary.first_step_ms = ms.front();
-  summary.startup_ms = report.startup_ms;
   summary.warmup_steps = static_cast<int64_t>(warmup);
   if (!run.evaluations.empty() && run.evaluations.back().step == std::ssize(run.steps))
     summary.val_loss = report.val_loss;
-  summary.memory = report.memory;
-  summary.compile = report.compile;
-  summary.skipped_steps = report.skipped_steps;
   std::vector<double> cycles;
   for (const Step& step : std::span(run.steps).subspan(warmup)) {
     if (step.cycles) cycles.push_back(*step.cycles);
@@ -95,7 +91,7 @@ void merge(Run& run, const std::vector<Run>& parts, const std::deque<ChildReport
     row.rank = static_cast<int64_t>(rank);
     row.host = report.host;
     row.device = report.device;
-    row.memory = report.memory;
+    row.memory = report.summary.memory;
     row.memory.by_name.clear();  // as rank 0's
     for (const Step& step : part.steps) row.step_ms.push_back(step.step_ms);
     for (size_t i = 0; i < std::min(run.steps.size(), part.steps.size()); ++i) {
