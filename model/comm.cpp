@@ -1,10 +1,10 @@
 #include "model/comm.h"
 
 #include <array>
-#include <cstdlib>
 #include <functional>
 #include <string_view>
 
+#include "model/environment.h"
 #include "model/number.h"
 
 namespace stepladder {
@@ -18,15 +18,9 @@ bool is_step_of_ranks(const std::string& step) {
   return !step.empty() && step != "4294967291" && step != "4294967290";  // slurm.h: batch, interactive
 }
 
-/// The value of an environment variable; empty where it is not set.
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
 /// Its value as a number from `least` to `most`.
 int number(const World& world, const char* name, int least, int most) {
-  const std::string text = variable(name);
+  const std::string text = environment_variable(name);
   const auto value = number_from<int>(text);
   if (!value || *value < least || *value > most)
     throw InputError(cat("the environment variable ", name, " is ",
@@ -59,9 +53,10 @@ constexpr std::pair<const char*, const char*> kOtherLaunchers[] = {
 /// Slurm's variables, if `by_slurm`, are its own only where both say the same.
 void refuse_other_launchers(World world, bool by_slurm) {
   by_slurm =
-      by_slurm || variable("PMIX_NAMESPACE").starts_with("slurm.");  // which an interactive step may have
+      by_slurm ||
+      environment_variable("PMIX_NAMESPACE").starts_with("slurm.");  // which an interactive step may have
   for (const auto& [rank, size] : kOtherLaunchers) {
-    const std::string its_rank = variable(rank), its_size = variable(size);
+    const std::string its_rank = environment_variable(rank), its_size = environment_variable(size);
     const bool same = by_slurm && its_rank == std::to_string(world.rank) &&
                       (its_size.empty() || its_size == std::to_string(world.size));
     if (its_rank.empty() || its_size == "1" || same) continue;
@@ -100,26 +95,28 @@ std::string World::stray() const {
 }
 
 World World::identity_from_environment() {
-  World world{.secret = variable("STEPLADDER_JOB_SECRET")};
+  World world{.secret = environment_variable("STEPLADDER_JOB_SECRET")};
   const auto read = [&](const char* rank, const char* size, const char* local_rank) {
     world.size = number(world, size, 1, kMaxRanks);
     world.rank = number(world, rank, 0, world.size - 1);
     world.local_rank = number(world, local_rank, 0, world.rank);
   };
-  if (!variable("OMPI_COMM_WORLD_SIZE").empty()) {
+  if (!environment_variable("OMPI_COMM_WORLD_SIZE").empty()) {
     world.told_by = "OMPI_COMM_WORLD_SIZE";
     read("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK");
     // Which it tells by the way: where rank 0 is, if MASTER_ADDR and MASTER_PORT don't.
     if (number(world, "OMPI_COMM_WORLD_LOCAL_SIZE", 1, world.size) == world.size) world.address = "127.0.0.1";
-    world.port = port_of_job(variable("PMIX_NAMESPACE"));
-  } else if (!variable("RANK").empty() || !variable("WORLD_SIZE").empty()) {
+    world.port = port_of_job(environment_variable("PMIX_NAMESPACE"));
+  } else if (!environment_variable("RANK").empty() || !environment_variable("WORLD_SIZE").empty()) {
     read("RANK", "WORLD_SIZE", "LOCAL_RANK");
-  } else if (is_step_of_ranks(variable("SLURM_STEP_ID"))) {
+  } else if (is_step_of_ranks(environment_variable("SLURM_STEP_ID"))) {
     world.told_by = "SLURM_STEP_ID";
     read("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID");
-    world.address = first_host(variable("SLURM_STEP_NODELIST").empty() ? variable("SLURM_NODELIST")
-                                                                       : variable("SLURM_STEP_NODELIST"));
-    world.port = port_of_job(variable("SLURM_JOB_ID") + "." + variable("SLURM_STEP_ID"));
+    world.address = first_host(environment_variable("SLURM_STEP_NODELIST").empty()
+                                   ? environment_variable("SLURM_NODELIST")
+                                   : environment_variable("SLURM_STEP_NODELIST"));
+    world.port =
+        port_of_job(environment_variable("SLURM_JOB_ID") + "." + environment_variable("SLURM_STEP_ID"));
     refuse_other_launchers(world, /*by_slurm=*/true);
   } else {
     refuse_other_launchers(world, /*by_slurm=*/false);
@@ -138,10 +135,10 @@ int World::device_among(int devices) const {
 World World::from_environment() {
   World world = identity_from_environment();
   if (world.size == 1) return world;
-  if (!variable("MASTER_ADDR").empty()) world.address = variable("MASTER_ADDR");
-  if (!variable("MASTER_PORT").empty()) {
+  if (!environment_variable("MASTER_ADDR").empty()) world.address = environment_variable("MASTER_ADDR");
+  if (!environment_variable("MASTER_PORT").empty()) {
     // torchrun's own rendezvous stays at its port.
-    const bool torchrun = !variable("TORCHELASTIC_RUN_ID").empty();
+    const bool torchrun = !environment_variable("TORCHELASTIC_RUN_ID").empty();
     world.port = number(world, "MASTER_PORT", 1, torchrun ? 65534 : 65535) + (torchrun ? 1 : 0);
   }
   if (world.address.empty())

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -13,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "model/environment.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -224,11 +224,6 @@ fs::path own_folder() {
   return dladdr(&here, &self) ? fs::canonical(self.dli_fname, none).parent_path() : fs::path();
 }
 
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value ? value : "";
-}
-
 }  // namespace
 
 const char* name_of(CudaPart part) {
@@ -289,7 +284,7 @@ CudaLibraries choose_cuda_libraries(const std::vector<LibraryPlace>& places, int
 
 std::vector<LibraryPlace> cuda_library_places() {
   std::vector<LibraryPlace> places;
-  if (const std::string named = variable("STEPLADDER_CUDA_LIBRARIES"); !named.empty()) {
+  if (const std::string named = environment_variable("STEPLADDER_CUDA_LIBRARIES"); !named.empty()) {
     places.push_back({cat("STEPLADDER_CUDA_LIBRARIES=", named), split(named, ':')});
     return places;
   }
@@ -297,22 +292,22 @@ std::vector<LibraryPlace> cuda_library_places() {
   const fs::path own = own_folder();
   if (const fs::path site = own.parent_path().parent_path(); is_there(site / "nvidia"))
     places.push_back(python_place("the package's environment, ", site));
-  if (const std::string path = variable("LD_LIBRARY_PATH"); !path.empty())
+  if (const std::string path = environment_variable("LD_LIBRARY_PATH"); !path.empty())
     places.push_back({"LD_LIBRARY_PATH", split(path, ':')});
   if (const std::vector<std::string> built = split(STEPLADDER_CUDA_FOLDERS, ':'); !built.empty())
     places.push_back({cat("the toolkit of the build, ", built.front()), built});
   for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
-    const fs::path prefix = variable(name);
+    const fs::path prefix = environment_variable(name);
     if (prefix.empty()) continue;
     add_python_places("the Python environment ", prefix / "lib", places);
     places.push_back({cat("the environment ", prefix.string()), {prefix / "lib"}});
   }
-  if (const fs::path home = variable("HOME"); !home.empty())
+  if (const fs::path home = environment_variable("HOME"); !home.empty())
     add_python_places("the user's Python packages, ", home / ".local/lib", places);
   for (const char* lib : {"/usr/local/lib", "/usr/lib"})
     add_python_places("the system's Python packages, ", lib, places);
   for (const char* name : {"CUDA_HOME", "CUDA_PATH"})
-    if (const std::string root = variable(name); !root.empty()) add_toolkit(root, places);
+    if (const std::string root = environment_variable(name); !root.empty()) add_toolkit(root, places);
   add_toolkit("/usr/local/cuda", places);
   std::vector<fs::path> versions = entries("/usr/local");
   std::ranges::reverse(versions);

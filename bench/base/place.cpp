@@ -1,7 +1,8 @@
 #include "bench/base/place.h"
 
-#include <cstdlib>
 #include <filesystem>
+
+#include "model/environment.h"
 
 namespace stepladder {
 
@@ -20,12 +21,8 @@ const std::string& shared_dir() {
 }
 
 std::string user_data_dir() {
-  const auto variable = [](const char* name) {
-    const char* const value = std::getenv(name);
-    return std::filesystem::path(value ? value : "");
-  };
-  std::filesystem::path cache = variable("XDG_CACHE_HOME");
-  if (cache.empty()) cache = variable("HOME") / ".cache";
+  std::filesystem::path cache = environment_variable("XDG_CACHE_HOME");
+  if (cache.empty()) cache = std::filesystem::path(environment_variable("HOME")) / ".cache";
   return cache / "stepladder/data";
 }
 
