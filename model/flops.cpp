@@ -47,19 +47,11 @@ constexpr Peak kPeaks[] = {
     {"Tesla T4", 8.1, 0, 65, 0},
 };
 
-FlopsPerToken flops_of_gpt2(const Config& config) {
-  Arena plan;
-  return flops_per_token(Params(plan, "params", config), config);
-}
-
 }  // namespace
 
-double flops_per_token_nanogpt(const Config& config) {
-  return flops_of_gpt2(config).nanogpt;
-}
-
-double flops_per_token_llmc(const Config& config) {
-  return flops_of_gpt2(config).llmc;
+FlopsPerToken flops_per_token(const Config& config) {
+  Arena plan;
+  return flops_per_token(Params(plan, "params", config), config);
 }
 
 std::optional<double> peak_flops(const std::string& device_name, MathMode mode) {

@@ -11,11 +11,16 @@ namespace stepladder {
 /// What the step's matmuls run on; picks the peak that MFU is measured against.
 enum class MathMode { fp32, tf32, half, fp8 };
 
-/// nanoGPT (PaLM appendix B): 6 N + 12 L C T per token, N without wpe. 855.2 MFLOP for gpt2 at T=1024.
-double flops_per_token_nanogpt(const Config& config);
-/// llm.c: 6 N + 6 L C T per token, N with wpe and the vocabulary padded to a multiple of 128, whatever the
-/// run pads. 803.5 MFLOP for gpt2 at T=1024.
-double flops_per_token_llmc(const Config& config);
+/// FLOPs of the model for each token of a step, by both formulas in use.
+struct FlopsPerToken {
+  /// nanoGPT's (PaLM appendix B): 6 N + 12 L C T, N without tables that no GEMM multiplies by, such as wpe.
+  double nanogpt = 0.0;
+  /// llm.c's: 6 N + 6 L C T, N with them and the vocabulary padded to a multiple of 128, whatever the run
+  /// pads.
+  double llmc = 0.0;
+};
+/// GPT-2's: for gpt2 at T=1024 855.2 MFLOP by nanoGPT's formula, 803.5 by llm.c's.
+FlopsPerToken flops_per_token(const Config& config);
 
 /// Dense peak in FLOP/s of a device by its driver's name ("NVIDIA H200"); nothing for a device or mode not in
 /// the table, never a guess. Sources beside the table.

@@ -9,6 +9,7 @@
 
 #include "model/arena.h"
 #include "model/config.h"
+#include "model/flops.h"
 #include "model/ops.h"
 #include "model/tensor.h"
 
@@ -93,14 +94,7 @@ class ParameterGroup {
 };
 inline const ParameterGroup kNoParameters;
 
-/// FLOPs of the model for each token of a step, by both formulas in use.
-struct FlopsPerToken {
-  /// nanoGPT's (PaLM appendix B): 6 N + 12 L C T, N without tables that no GEMM multiplies by, such as wpe.
-  double nanogpt = 0.0;
-  /// llm.c's: 6 N + 6 L C T, N with them and the vocabulary padded to a multiple of 128, whatever the run
-  /// pads.
-  double llmc = 0.0;
-};
+/// Those of a model with these parameters.
 FlopsPerToken flops_per_token(const ParameterGroup& params, const Config& config);
 
 /// Fills `params` as they are declared. A function of (names, shapes, seed) alone: the same bits on every

@@ -16,20 +16,20 @@ TEST(Flops, AreNanoGptsAndLlmcsForGpt2) {
   Arena plan;
   EXPECT_EQ(Params(plan, "params", config).num_params(), config.num_params());
   EXPECT_EQ(config.num_params() - config.max_T * config.C, 123'653'376);
-  EXPECT_NEAR(flops_per_token_nanogpt(config), 855.2e6, 0.05e6);
-  EXPECT_EQ(flops_per_token_llmc(config), 6.0 * 124'475'904 + 6.0 * 12 * 768 * 1024)
+  EXPECT_NEAR(flops_per_token(config).nanogpt, 855.2e6, 0.05e6);
+  EXPECT_EQ(flops_per_token(config).llmc, 6.0 * 124'475'904 + 6.0 * 12 * 768 * 1024)
       << "V is padded to 50304";
   config.V = 50304;
   EXPECT_EQ(config.num_params(), 124'475'904);
-  EXPECT_NEAR(flops_per_token_llmc(config), 803.5e6, 0.05e6);
+  EXPECT_NEAR(flops_per_token(config).llmc, 803.5e6, 0.05e6);
 }
 
 TEST(Flops, CountAttentionAtTheSequenceLengthOfTheBatch) {
   Config config;
   config.T = 512;
   const double attention = 12.0 * 12 * 768 * 512;
-  EXPECT_EQ(flops_per_token_nanogpt(config), 6.0 * 123'653'376 + attention);
-  EXPECT_EQ(flops_per_token_llmc(config), 6.0 * 124'475'904 + attention / 2);
+  EXPECT_EQ(flops_per_token(config).nanogpt, 6.0 * 123'653'376 + attention);
+  EXPECT_EQ(flops_per_token(config).llmc, 6.0 * 124'475'904 + attention / 2);
 }
 
 /// GPT-2 without positions, with a head of its own.

@@ -37,7 +37,7 @@ TEST_P(StepFlops, AreThoseOfTheFormulaForModelFlops) {
   const auto N = static_cast<double>(config.num_params() - config.max_T * config.C -
                                      config.L * 13 * config.C - 2 * config.C);
   const auto LC = static_cast<double>(config.L * config.C), T = static_cast<double>(config.T);
-  EXPECT_DOUBLE_EQ(flops_per_token_nanogpt(config),
+  EXPECT_DOUBLE_EQ(flops_per_token(config).nanogpt,
                    6.0 * (N + 13.0 * LC + 2.0 * static_cast<double>(config.C)) + 12.0 * LC * T);
 
   const double attention = traced.flops(OpKind::attention);

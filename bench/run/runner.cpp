@@ -73,8 +73,7 @@ Summary summarize(Run& run, const ChildReport& report, const Workload& workload)
     device.compute_capability = std::min(device.compute_capability, as);  // as which it ran
   auto peak = workload.program.math ? gemm_peak(device, *workload.program.math) : std::nullopt;
   if (peak) *peak *= static_cast<double>(workload.devices);
-  const FlopsPerToken flops =
-      report.flops.value_or(FlopsPerToken{flops_per_token_nanogpt(config), flops_per_token_llmc(config)});
+  const FlopsPerToken flops = report.flops ? *report.flops : flops_per_token(config);
   summary.mfu_nanogpt = mfu(flops.nanogpt, summary.tokens_per_second, peak);
   summary.mfu_llmc = mfu(flops.llmc, summary.tokens_per_second, peak);
   return summary;
