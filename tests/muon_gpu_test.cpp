@@ -45,7 +45,7 @@ TEST_F(MuonGpuTest, MomentumAgreesForAnyShapeTypeAndAlignment) {
       for (const int64_t skip : {0, 1}) {
         if (skip > s[0] - 1) continue;
         SCOPED_TRACE(cat("from element ", skip));
-        // Of a few elements none may cancel, or their norm has no digits.
+        // A few elements may not cancel, or their norm has no digits.
         const float low = s.numel() < 16 ? 0.5F : -1.0F;
         // u is a few roundings of 1 off, its norm about the root of its size.
         const float few = 16.0F * kEps, size = std::sqrt(static_cast<float>(s[-2] * s[-1]));
@@ -100,7 +100,7 @@ TEST_F(MuonGpuTest, NewtonSchulzAgrees) {
       if (type == DType::bf16 && !cuda_->device().info().bf16) continue;
       const int64_t S = std::min(c.R, c.C);
       const Shape s{c.n, c.R, c.C}, square{c.n, S, S};
-      // Of a norm below 1, as MuonMomentum leaves it.
+      // The norm is below 1, as MuonMomentum leaves it.
       const float most = 1.0F / std::sqrt(static_cast<float>(c.R * c.C));
       const std::vector<Array> arrays = {inout(reals(s, -most, most).as(type)), out(s, type),
                                          out(square, type), out(square, type)};

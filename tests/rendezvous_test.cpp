@@ -410,7 +410,7 @@ TEST(Rendezvous, AFirstRankThatWasStoppedAndGoesOnHearsThatItWasMissed) {
   while (line.starts_with("beat"));
   EXPECT_EQ(line, "abort\t" + missed);
 
-  // That is then what it tells, not that rank 1 died.
+  // It then tells that it was missed, not that rank 1 died.
   const int other_port = free_port();
   auto first = std::async(std::launch::async, [&] { return std::make_unique<Rank>(0, 2, other_port); });
   {

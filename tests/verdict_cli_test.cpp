@@ -476,7 +476,7 @@ TEST_F(VerdictCli, TheWorkflowToCopyFailsOnlyWhereItIsDecidedAndLeavesWhatItsSte
   replace("/build/cuda/bin", "");
   replace("05,09,13,fp8", "00");
   std::ranges::replace(step, '\n', ' ');
-  // Of the last NEW is as often slower as faster, and by much.
+  // In the last case NEW is as often slower as faster, and by much.
   for (const auto& [ms, code, annotation] :
        {std::tuple("1.05", kExitOk, "::notice"), std::tuple("2.05", kExitRegression, "::error"),
         std::tuple("$((1 + n % 2 * 3))", kExitOk, "::warning")}) {

@@ -62,12 +62,12 @@ Section horizons_in(const std::string& file, double loss) {
 /// steps is a part of the results file.
 int find_horizon(const MeasureOptions& asked, const Plan& plan, int64_t last) {
   constexpr double kGrid = 1.05;
-  constexpr const char *kSearch = Certificate::kSearch, *kCertify = Certificate::kFresh;
   if (!asked.certify_loss || !asked.steps || plan.programs.size() != 1)
     throw InputError(
         "--horizons asks for the fewest steps of one rung: give --certify-loss, --seeds, --steps and "
         "--rungs of one");
-  if (!asked.part.empty() && !asked.part.starts_with(kSearch) && !asked.part.starts_with(kCertify))
+  if (!asked.part.empty() && !asked.part.starts_with(Certificate::kSearch) &&
+      !asked.part.starts_with(Certificate::kFresh))
     throw InputError("--horizons names its parts itself: leave --part out");
   std::vector<int64_t> grid;
   for (double steps = static_cast<double>(*asked.steps); std::llround(steps) <= last;
@@ -77,7 +77,7 @@ int find_horizon(const MeasureOptions& asked, const Plan& plan, int64_t last) {
   const auto exit_of = [&](int64_t steps, bool fresh) {
     MeasureOptions one = asked;
     one.steps = steps;
-    one.part = cat(fresh ? kCertify : kSearch, steps);
+    one.part = cat(fresh ? Certificate::kFresh : Certificate::kSearch, steps);
     one.brief = true;
     if (fresh) one.rung.seed += static_cast<uint64_t>(asked.seeds.value_or(0));
     return measure(one, plan);

@@ -120,7 +120,7 @@ struct Ladder {
 /// Ours, which are compiled in: that of time, "stepladder", first, then that of learning, "learning". No two
 /// of their rungs have one name.
 const std::vector<Ladder>& our_ladders();
-/// That of time.
+/// The ladder of time.
 const Ladder& ladder();
 /// By its name; null for what is no ladder of ours.
 const Ladder* our_ladder(const std::string& name);

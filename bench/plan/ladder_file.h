@@ -11,7 +11,7 @@ namespace stepladder {
 
 /// Reads a ladder file, or ladder.json in a folder. Throws InputError naming the file and what is wrong.
 Ladder load_ladder(const std::string& path);
-/// The same; that of time for "", and a ladder of ours for its name.
+/// A ladder of ours by its name, the ladder of time for "", else what load_ladder() reads.
 Ladder ladder_at(const std::string& path);
 /// The commit that a ladder file's folder is at, with "-dirty" where tracked files differ; "" where that is
 /// no checkout.

@@ -103,7 +103,7 @@ const ResultRow* rival_of(const Findings& file, const ResultRow& best) {
   return lead && lead->interval && lead->interval->lo <= 1.0 ? second : nullptr;
 }
 
-/// The same of the seconds to a loss.
+/// The rung whose seconds to the loss are next to those of `best`, within the noise; else null.
 const ResultRow* rival_to_loss(const Findings& file, const ResultRow& best) {
   const ResultRow* second = soonest(file.rows, &best);
   const auto lead = second ? sooner(second->runs, best.runs) : std::nullopt;

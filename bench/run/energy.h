@@ -79,7 +79,7 @@ class RankMeter {
   /// Adds `energy_j` and clocks to a step, as they are right after it.
   void add_to(nlohmann::json& event);
 
-  /// Of the device, besides what each step used.
+  /// What is known of the device besides the joules of each step.
   struct Energy {
     std::optional<bool> shared;
     std::string unknown;

@@ -19,7 +19,7 @@ namespace stepladder {
 /// MASTER_PORT, a port that was free. They share its cores. Throws Error where no port is free.
 Job job_of_ranks(const Job::Process& process, int64_t devices);
 
-/// The same of a process that starts the ranks itself, as torchrun does.
+/// `process` alone, which starts the ranks itself, as torchrun does; otherwise as job_of_ranks().
 Job job_of_command(const Job::Process& process, int64_t devices);
 
 /// What starts the ranks, here and on other machines.
@@ -52,7 +52,7 @@ class LaunchedRanks {
   /// The launcher has started: what rank r tells is written to streams[r], a line each.
   void begin(std::vector<Fd> streams);
 
-  /// Of each rank; "" until all have come.
+  /// Each rank's host; "" until all have come.
   std::vector<std::string> hosts() const;
   /// Why the job has failed, beside what the ranks tell: one did not come, is of another build, or is gone.
   std::optional<std::string> failure() const;

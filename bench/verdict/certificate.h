@@ -32,8 +32,8 @@ struct Certificate {
   bool holds() const { return refusal.empty() && p < kLevel; }
   double deviation() const;     // of the losses
   std::string verdict() const;  // "CERTIFIED"
-  std::string found()
-      const;  // "mean loss 1.9358 of 6 seeds, p 0.0002"; why there is none where it is refused
+  /// "mean loss 1.9358 of 6 seeds, p 0.0002"; the refusal where there is one.
+  std::string found() const;
 };
 
 /// A certificate of each row, peers left out. Refused are runs that failed, that stopped where they reached a

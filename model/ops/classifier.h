@@ -89,9 +89,9 @@ struct CrossEntropyForward {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// The same, and in place logits = scale * (softmax(z) - onehot(target)), with a soft_cap times
-/// 1 - (z / soft_cap)^2; columns from V on get 0.
-/// Normalised logits and probabilities are never stored.
+/// Losses as CrossEntropyForward, and in place logits = scale * (softmax(z) - onehot(target)), with a
+/// soft_cap times 1 - (z / soft_cap)^2; columns from V on get 0. Normalised logits and probabilities are
+/// never stored.
 struct CrossEntropyForwardBackward {
   static constexpr const char* kName = "cross_entropy_forward_backward";
   Tensor losses, logits, targets;
