@@ -5,6 +5,8 @@
 #include <tuple>
 #include <vector>
 
+#include "tests/files.h"
+#include "tests/gpu_options.h"
 #include "tests/op_agreement.h"
 
 namespace stepladder {
@@ -407,6 +409,25 @@ TEST_F(Fp8GpuTest, CublasltHasAlgorithmsForTheShapesOf124M) {
     expect_product(dy, w, N, Cin, Cout);
     expect_product(dy, x, Cout, Cin, N);
     expect_product(dy, x, Cout, Cin, N, DType::f32);
+  }
+}
+
+TEST_F(Fp8GpuTest, AlgorithmsOfGradientsComeFromTheFileTheNextTime) {
+  if (!multiplies()) GTEST_SKIP() << "needs sm_89";
+  const TempFolder folder;
+  OpsOptions options;
+  options.cache_dir = folder / "cache";
+  const std::vector<Array> arrays = {out({768, 768}, DType::bf16),
+                                     integers({768, 16384}, 1).as(DType::f8e5m2),
+                                     integers({768, 16384}, 1).as(DType::f8e4m3), scalar(1.0F)};
+  for (const bool again : {false, true}) {
+    cuda_ = make_cuda_ops(0, gpu_test_options(options));
+    bind(4, 256, 768);
+    run(*cuda_, arrays, [](Ops& o, auto& t) {
+      o.search([&] { o(Matmul{t[0], fp8(t[1], t[3], t[3]), fp8(t[2], t[3], t[3]), MatOp::NT}); });
+    });
+    EXPECT_EQ(cuda_->graph().info().searched, again ? 0 : 1);
+    EXPECT_EQ(cuda_->graph().info().from_cache, again ? 1 : 0);
   }
 }
 

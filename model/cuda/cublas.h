@@ -25,7 +25,6 @@ struct Cublas {
 
   decltype(&cublasLtGetVersion) lt_version = lt.function("cublasLtGetVersion");
   decltype(&cublasLtMatmul) lt_matmul = lt.function("cublasLtMatmul");
-  decltype(&cublasLtMatmulAlgoCheck) lt_algo_check = lt.function("cublasLtMatmulAlgoCheck");
   decltype(&cublasLtMatmulAlgoGetHeuristic) lt_algo_heuristic = lt.function("cublasLtMatmulAlgoGetHeuristic");
   // Init is inline in the header, which calls these with the size of what it fills in.
   decltype(&cublasLtMatmulDescInit_internal) lt_desc_init = lt.function("cublasLtMatmulDescInit_internal");

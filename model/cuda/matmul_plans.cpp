@@ -264,16 +264,12 @@ std::optional<MatmulPlans::Plan> MatmulPlans::cached(const std::string& key,
   if (found == cache_.end()) return {};
   for (size_t i = 0; i < strategies.size(); ++i) {
     if (found->second.strategy != strategies[i].name) continue;
-    const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(found->second.algorithm);
-    if (strategies[i].product) {
-      Descriptors of(*strategies[i].product);
-      cublasLtMatmulHeuristicResult_t needs{};
-      if (cublas().lt_algo_check(handle_, &of.operation, &of.a, &of.b, &of.d, &of.d, &algorithm, &needs) !=
-              CUBLAS_STATUS_SUCCESS ||
-          needs.workspaceSize > scratch_for(strategies[i].product->key))
-        return {};
-    }
-    return Plan{.strategy = i, .algorithm = algorithm, .us = found->second.us};
+    const Plan plan{.strategy = i,
+                    .algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(found->second.algorithm),
+                    .us = found->second.us};
+    // A trial, since cublasLtMatmulAlgoCheck() turns away most of what cublasLtMatmul() does for gradients in
+    // FP8.
+    return run(plan, strategies) ? std::optional(plan) : std::nullopt;
   }
   return {};
 }
