@@ -98,8 +98,9 @@ struct RunningSum {
   }
 };
 
-/// z = cap * tanh(x / cap); of 16-bit logits as cap - 2 cap / (1 + e^(2x / cap)), in which digits cancel near
-/// 0 that they don't have. The slope of z is 1 - (z / cap)^2. Without kCapped, z is x.
+/// z = cap * tanh(x / cap), whose slope is 1 - (z / cap)^2; without kCapped, z is x. Of f32 logits tanh is
+/// taken in f64: an error of z is multiplied by z where e^z is taken. Of 16-bit logits z is cap - 2 cap / (1
+/// + e^(2x / cap)), in which digits cancel near 0 that they don't have.
 template <class T, bool kCapped>
 struct SoftCap {
   float cap, per_cap;
@@ -107,7 +108,8 @@ struct SoftCap {
   __device__ explicit SoftCap(float soft_cap) : cap(soft_cap), per_cap(1.0F / soft_cap) {}
   __device__ float operator()(float x) const {
     if constexpr (kCapped && sizeof(T) == sizeof(float)) {
-      return cap * tanhf(per_cap * x);
+      const auto exact = static_cast<double>(cap);
+      return static_cast<float>(exact * tanh(static_cast<double>(x) / exact));
     } else if constexpr (kCapped) {
       return cap - 2.0F * cap * __fdividef(1.0F, 1.0F + exp2_fast(2.0F * kLog2E * per_cap * x));
     } else {
