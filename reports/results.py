@@ -4,7 +4,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
@@ -181,6 +181,10 @@ class Row:
         of_steps = [[column[step] for column in columns if step < len(column) and column[step] is not None]
                     for step in range(max(map(len, columns), default=0))]
         return {step: median(values) for step, values in enumerate(of_steps) if values}
+
+
+# The numbers of a variant in the file that a row has by the same name, with their type.
+NUMBERS = {of.name: of.type for of in fields(Row) if of.type in (float | None, Estimate | None)}
 
 
 @dataclass
@@ -518,14 +522,12 @@ def _row(variant: dict, runs: list[dict], certify_loss: float | None) -> Row:
     row.median_ms, row.interval_ms = _estimate(variant["median_step_ms"])
     row.previous, row.baseline = (_ratio(variant.get(f"speedup_{what}")) for what in ("previous", "baseline"))
     row.peers = [_ratio(speedup) for speedup in variant.get("speedup_peers", [])]
-    if "tokens_per_second" in variant:
-        row.tokens_per_second = variant["tokens_per_second"]["value"]
     row.rates = {run["round"]: rate for run in runs if (rate := run["summary"].get("tokens_per_second"))}
-    for name in ("cycles", "joules", "tokens_per_joule"):
-        if name in variant:
-            setattr(row, name, Estimate(*_estimate(variant[name])))
-    for name in ("first_step_ms", "mfu_nanogpt", "mfu_llmc", "val_loss"):
-        setattr(row, name, variant.get(name))
+    for name in variant.keys() & NUMBERS:
+        number = variant[name]
+        if isinstance(number, dict):
+            number = Estimate(*_estimate(number)) if NUMBERS[name] == Estimate | None else number["value"]
+        setattr(row, name, number)
     if "to_loss" in variant:
         row.to_loss = _time_to_loss(variant["to_loss"], len(runs))
     row.target = row.to_loss.loss if row.to_loss else certify_loss

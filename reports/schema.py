@@ -17,6 +17,10 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 SCHEMA = json.loads(Path(__file__).with_name("results.schema.json").read_text(encoding="utf-8"))
+for _name, _field in SCHEMA["$defs"]["summary"]["properties"].items():  # those that a variant has too, and what differs there
+    if (_over_rounds := _field.pop("over_rounds", None)) is not None:
+        SCHEMA["$defs"]["variant"]["properties"][_name] = \
+            _field | {"description": "as in a summary, the median over rounds"} | _over_rounds
 KINDS = ("line", "session", "run", "traced", "end", "results", "parts", "profile", "noise", "comparison", "history")
 
 

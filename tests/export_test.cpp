@@ -119,8 +119,20 @@ TEST(Export, CsvHasWhatALossTookAndWhereItWasMeasured) {
   results.context = {{"device", {{"name", "NVIDIA H200"}}}, {"commit", "0123abc"}, {"time", "2026-01-31"}};
   results.runs[0].summary->to_loss =
       ToLoss{.loss = 3.5, .reached = true, .steps = 7, .seconds = 0.25, .tokens = 1e6, .joules = {}};
-  EXPECT_TRUE(says(csv(results), {",3.5,true,7,0.25,1e+06,,NVIDIA H200,0123abc,2026-01-31\n",
-                                  ",,,,,,,NVIDIA H200,0123abc,2026-01-31\n"}));
+  EXPECT_TRUE(says(csv(results), {",3.5,true,7,0.25,1e+06,,NVIDIA H200,0123abc,2026-01-31,",
+                                  ",,,,,,,NVIDIA H200,0123abc,2026-01-31,"}));
+}
+
+TEST(Export, EveryNumberOfASummaryIsInTheCsvAndACounterOfGoogleBenchmark) {
+  Results results = make_results(10, 1);
+  results.runs[0].summary->covered = 0.25;
+  const std::string text = csv(results), head = text.substr(0, text.find('\n')) + ",";
+  const Json row = google_benchmark(results)["benchmarks"][0], run = to_json(results.runs[0]);
+  for (const auto& [name, value] : run["summary"].items()) {
+    if (!value.is_number()) continue;
+    EXPECT_TRUE(says(head, {"," + name + ","}));
+    EXPECT_EQ(row.value(name, Json()), value) << name;
+  }
 }
 
 TEST(Export, ARunUntilALossHasTheIterationsThatItTookHoweverShortItsFileIs) {

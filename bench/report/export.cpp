@@ -70,22 +70,60 @@ void shorten_ranks(Run& run) {
   }
 }
 
-/// `columns` are places in the JSON of a row, "config/model", each titled by its last name unless it is
-/// "until_loss=to_loss/loss". Numbers have full digits; a peak of memory that is 0 is unknown, and so empty.
-std::string csv_of(const std::vector<Json>& rows, const std::string& columns) {
-  std::vector<Table::Column> titles;
-  std::vector<Json::json_pointer> places;
-  std::istringstream words(columns);
-  for (std::string word; words >> word;) {
-    const size_t titled = word.find('=');
-    const std::string title = titled == word.npos ? word.substr(word.rfind('/') + 1) : word.substr(0, titled);
-    titles.push_back({title});
-    places.emplace_back("/" + word.substr(titled == word.npos ? 0 : titled + 1));
+struct CsvColumn {
+  std::string title, place;  // "until_loss", "summary/to_loss/loss" in the JSON of a row
+};
+
+/// An archive that has columns, and adds one for each number or word of a struct that they lack.
+class CsvColumns {
+ public:
+  /// Of places, each titled by its last name unless it is "until_loss=summary/to_loss/loss".
+  explicit CsvColumns(const std::string& places) {
+    std::istringstream words(places);
+    for (std::string word; words >> word;) {
+      const size_t titled = word.find('='), name = word.rfind('/') + 1;
+      columns_.push_back(titled == word.npos ? CsvColumn{word.substr(name), word}
+                                             : CsvColumn{word.substr(0, titled), word.substr(titled + 1)});
+    }
   }
+  /// With the fields of the struct that stands at `place`.
+  template <class Struct>
+  CsvColumns& with(const Struct& fields_of, const std::string& place = "") {
+    place_ = place;
+    fields(*this, fields_of);
+    return *this;
+  }
+  const std::vector<CsvColumn>& columns() const { return columns_; }
+
+  template <class T>
+  void operator()(const std::string& name, const T&) {
+    if constexpr (std::is_arithmetic_v<T> || std::same_as<T, std::string> || std::same_as<T, Estimate>) {
+      const std::string place = cat(place_, name, std::same_as<T, Estimate> ? "/value" : "");
+      if (std::ranges::find(columns_, place, &CsvColumn::place) == columns_.end())
+        columns_.push_back({name, place});
+    }
+  }
+  template <class T>
+  void operator()(const std::string& name, const std::optional<T>&) {
+    (*this)(name, T());
+  }
+  void added(const std::string& name, const auto& value) { (*this)(name, value); }
+  void if_any(const std::string& name, const auto& value) { (*this)(name, value); }
+
+ private:
+  std::vector<CsvColumn> columns_;
+  std::string place_;
+};
+
+/// Numbers have full digits; a peak of memory that is 0 is unknown, and so empty.
+std::string csv_of(const std::vector<Json>& rows, const std::vector<CsvColumn>& columns) {
+  std::vector<Table::Column> titles;
+  for (const CsvColumn& column : columns) titles.push_back({column.title});
   Table table(titles);
   for (const Json& row : rows) {
     std::vector<Cell> cells;
-    for (const Json::json_pointer& place : places) {
+    for (const CsvColumn& column : columns) {
+      const Json::json_pointer place("/" + column.place);
       const Json value = row.contains(place) ? row[place] : Json();
       const bool unknown = value.is_null() || (value == 0 && place.back().ends_with("_peak"));
       cells.emplace_back(unknown                   ? ""
@@ -128,27 +166,30 @@ Json google_benchmark(const Results& results) {
     const auto& runs = families[names[family]];
     for (size_t i = 0; i < runs.size(); ++i) {
       const Summary& summary = *runs[i]->summary;
-      rows.push_back({{"name", names[family]},
-                      {"family_index", family},
-                      {"per_family_instance_index", 0},
-                      {"run_name", names[family]},
-                      {"run_type", "iteration"},
-                      {"repetitions", runs.size()},
-                      {"repetition_index", i},
-                      {"threads", 1},
-                      {"iterations", timed_steps(*runs[i])},
-                      {"real_time", summary.median_step_ms},
-                      {"cpu_time", device_ms(*runs[i])},
-                      {"time_unit", "ms"},
-                      {"items_per_second", summary.tokens_per_second},
-                      {"round", runs[i]->round}});
+      Json& row = rows.emplace_back(Json{{"name", names[family]},
+                                         {"family_index", family},
+                                         {"per_family_instance_index", 0},
+                                         {"run_name", names[family]},
+                                         {"run_type", "iteration"},
+                                         {"repetitions", runs.size()},
+                                         {"repetition_index", i},
+                                         {"threads", 1},
+                                         {"iterations", timed_steps(*runs[i])},
+                                         {"real_time", summary.median_step_ms},
+                                         {"cpu_time", device_ms(*runs[i])},
+                                         {"time_unit", "ms"},
+                                         {"items_per_second", summary.tokens_per_second},
+                                         {"round", runs[i]->round}});
+      const Json counters = Writer::write(summary);
+      for (const auto& [name, number] : counters.items())
+        if (number.is_number()) row[name] = number;
     }
   }
   return {{"context", context}, {"benchmarks", rows}};
 }
 
 std::string csv(const Results& results) {
-  constexpr const char* kColumns =
+  CsvColumns columns(
       "variant peer backend config/model config/B config/T devices independent_ranks round status "
       "reason summary/median_step_ms summary/p10_step_ms summary/p90_step_ms summary/first_step_ms "
       "summary/startup_ms summary/tokens_per_second summary/mfu_nanogpt summary/mfu_llmc "
@@ -158,7 +199,7 @@ std::string csv(const Results& results) {
       "summary/cycles summary/joules until_loss=summary/to_loss/loss summary/to_loss/reached "
       "steps_to_loss=summary/to_loss/steps seconds_to_loss=summary/to_loss/seconds "
       "tokens_to_loss=summary/to_loss/tokens joules_to_loss=summary/to_loss/joules device commit "
-      "time";
+      "time");
   const std::string device = text_at(results.device(), "name"), commit = text_at(results.context, "commit"),
                     time = text_at(results.context, "time");
   std::vector<Json> rows;
@@ -179,18 +220,18 @@ std::string csv(const Results& results) {
     row["summary"] = Writer::write(*run.summary);
     row["final_loss"] = Writer::write(run.steps.back().loss);
   }
-  return csv_of(rows, kColumns);
+  return csv_of(rows, columns.with(Summary(), "summary/").columns());
 }
 
 std::string csv(const std::vector<NamedFindings>& files) {
-  constexpr const char* kColumns =
+  CsvColumns columns(
       "file device backend config/model config/B config/T devices variant peer status reason "
       "disturbance rounds median_step_ms=median_step_ms/value median_step_ms_lo=median_step_ms/lo "
       "median_step_ms_hi=median_step_ms/hi tokens_per_second=tokens_per_second/value "
       "speedup_previous=speedup_previous/ratio speedup_baseline=speedup_baseline/ratio mfu_nanogpt "
       "mfu_llmc cycles=cycles/value joules=joules/value tokens_per_joule=tokens_per_joule/value "
       "live_peak_bytes=memory_bytes/live_peak reserved_peak_bytes=memory_bytes/reserved_peak "
-      "process_peak_bytes=memory_bytes/process_peak first_step_ms startup_ms final_loss val_loss";
+      "process_peak_bytes=memory_bytes/process_peak first_step_ms startup_ms final_loss val_loss");
   std::vector<Json> rows;
   for (const NamedFindings& file : files)
     for (const ResultRow& of : file.file->rows) {
@@ -202,7 +243,7 @@ std::string csv(const std::vector<NamedFindings>& files) {
       row["rounds"] = of.runs.size();
       row["disturbance"] = of.disturbed() ? of.disturbance : "";
     }
-  return csv_of(rows, kColumns);
+  return csv_of(rows, columns.with(ResultRow::Numbers()).columns());
 }
 
 Results shortened(Results results) {

@@ -141,7 +141,7 @@ Table rows_table(const std::vector<PlacedRow>& rows, bool ratios_only, const std
   const bool ours = rows.empty() || rows.front().row->peer.empty(), absolute = !ratios_only;
   std::vector<ResultRow> plain;
   for (const PlacedRow& p : rows) plain.push_back(*p.row);
-  const auto any = [&](auto Numbers::*known) {
+  const auto any = [&](auto known) {
     return std::ranges::any_of(plain, [=](const ResultRow& v) { return v.numbers && (*v.numbers).*known; });
   };
   const bool emulated = std::ranges::any_of(rows, [](const PlacedRow& p) { return emulates(*p.row); });

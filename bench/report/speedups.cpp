@@ -94,35 +94,6 @@ void add_speedups_to_loss(std::vector<ResultRow>& rows) {
 }  // namespace
 
 template <class Archive>
-void fields(Archive& a, Any<TimeToLoss> auto& x) {
-  STEPLADDER_EACH(STEPLADDER_FIELD, loss, reached)
-  if (x.reached == 0) return;
-  a("interval", interval_name(x.reached));
-  STEPLADDER_EACH(STEPLADDER_FIELD, seconds, steps, step_ms, tokens)
-  a.if_any("joules", x.joules);
-  if (x.first) a("first", to_json(*x.first));
-}
-
-template <class Archive>
-void fields(Archive& a, Any<ResultRow::Numbers> auto& x) {
-  STEPLADDER_EACH(STEPLADDER_FIELD, median_step_ms, p10_step_ms, p90_step_ms, first_step_ms, startup_ms,
-                  tokens_per_second, mfu_nanogpt, mfu_llmc)
-  a.if_any("cycles", x.cycles);
-  a.if_any("joules", x.joules);
-  a.if_any("tokens_per_joule", x.tokens_per_joule);
-  a("memory_bytes", x.memory);
-  STEPLADDER_EACH(STEPLADDER_FIELD, final_loss)
-  a.if_any("compile", x.compile);
-  a.if_any("skipped_steps", x.skipped_steps);
-  a.if_any("break_even_steps", x.break_even_steps);
-  STEPLADDER_EACH(STEPLADDER_FIELD, val_loss)
-  a.if_any("to_loss", x.to_loss);
-  a("speedup_previous", x.previous);
-  a("speedup_baseline", x.baseline);
-  a("speedup_peers", x.peers);
-}
-
-template <class Archive>
 void fields(Archive& a, Any<ResultRow> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, variant, backend, config, status, reason, rounds)
   a.if_any("peer", x.peer);
@@ -139,19 +110,8 @@ void fields(Archive& a, Any<ResultRow> auto& x) {
 }
 
 template <class Archive>
-void fields(Archive& a, Any<GroupGain> auto& x) {
-  STEPLADDER_EACH(STEPLADDER_FIELD, name, before, rungs, config, ratio, pytorch)
-}
-
-template <class Archive>
-void fields(Archive& a, Any<Speedup> auto& x) {
-  const auto& interval = x.ratio.interval;
-  a("ratio", x.ratio.value);
-  a("lo", interval ? std::optional(interval->lo) : std::nullopt);
-  a("hi", interval ? std::optional(interval->hi) : std::nullopt);
-  STEPLADDER_EACH(STEPLADDER_FIELD, against)
-  a("rounds", x.ratio.rounds);
-}
+void fields(Archive& a, Any<GroupGain> auto& x){
+    STEPLADDER_EACH(STEPLADDER_FIELD, name, before, rungs, config, ratio, pytorch)}
 
 std::vector<ResultRow> aggregate(const Results& results) {
   std::vector<ResultRow> rows = rows_of(results);

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "bench/base/text.h"
-#include "bench/results/fields.h"
+#include "bench/results/results.h"
 #include "bench/results/run_json.h"
 #include "model/error.h"
 

@@ -1,5 +1,6 @@
-// What was measured: runs, their steps and what they come to. NaN and Infinity are never written: a loss that
-// is not finite is null.
+// What was measured: runs, their steps and what they come to, each struct with the list of its fields that
+// reading and writing share (fields.h). NaN and Infinity are never written: a loss that is not finite is
+// null.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/results/fields.h"
 #include "bench/results/json.h"
 
 namespace stepladder {
@@ -36,6 +38,10 @@ struct DeviceState {
   /// Nothing where the reasons are unknown.
   std::optional<bool> throttled() const;
 };
+template <class Archive>
+void fields(Archive& a, Any<DeviceState> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_ADDED, sm_mhz, memory_mhz, power_w, temperature_c, throttle)
+}
 
 /// One optimizer step as the rung reported it.
 struct Step {
@@ -50,6 +56,12 @@ struct Step {
   std::optional<double> energy_j = {};
   DeviceState device = {};  // right after the step, outside of its clock
 };
+template <class Archive>
+void fields(Archive& a, Any<Step> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, step_ms, loss)
+  STEPLADDER_EACH(STEPLADDER_ADDED, device_ms, grad_norm, lr, cycles, energy_j)
+  fields(a, x.device);
+}
 
 /// A validation loss, after so many steps.
 struct Evaluation {
@@ -57,6 +69,11 @@ struct Evaluation {
   std::optional<double> val_loss;      // none where not finite
   std::optional<double> seconds = {};  // of all steps until then, where those aren't all there
 };
+template <class Archive>
+void fields(Archive& a, Any<Evaluation> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, step, val_loss)
+  a.if_any("seconds", x.seconds);
+}
 
 /// What it took to train until a validation loss, or, where that was not reached, what was done for it.
 struct ToLoss {
@@ -67,6 +84,10 @@ struct ToLoss {
   double tokens = 0.0;           // of all devices
   std::optional<double> joules;  // of all devices
 };
+template <class Archive>
+void fields(Archive& a, Any<ToLoss> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, loss, reached, steps, seconds, tokens, joules)
+}
 
 /// Peak bytes, three ways.
 struct Memory {
@@ -76,6 +97,11 @@ struct Memory {
   std::map<std::string, int64_t> by_name;
   std::optional<bool> exact = {};  // a trainer's word that live_peak is the same in each of its runs
 };
+template <class Archive>
+void fields(Archive& a, Any<Memory> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, live_peak, reserved_peak, process_peak, by_name)
+  a.if_any("exact", x.exact);
+}
 
 /// What a rung that compiles its step spent before it could repeat it, within the first step.
 struct Compile {
@@ -83,24 +109,46 @@ struct Compile {
   int64_t searched = 0, from_cache = 0;  // GEMMs
   std::string algorithms = {};           // a fingerprint of those chosen; "" where unknown
 };
+template <class Archive>
+void fields(Archive& a, Any<Compile> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, search_ms, capture_ms, searched, from_cache)
+  a.if_any("algorithms", x.algorithms);
+}
 
 /// Why joules are unknown whose counter tells less than nothing.
 inline constexpr const char* kStill = "the energy counter stood still, or went back";
 
-/// What a run comes to over its timed steps. MFU is unknown on a device whose peak is.
-struct Summary {
-  double median_step_ms = 0.0, p10_step_ms = 0.0, p90_step_ms = 0.0;
+/// The numbers that a run comes to over its timed steps, and a row over its rounds: `Number` is double of a
+/// run, Estimate of a row, whose numbers are medians of its rounds'. A field here is in the results file, in
+/// rows and in every export.
+template <class Number>
+struct Measured {
+  Number median_step_ms = {};
+  double p10_step_ms = 0.0, p90_step_ms = 0.0;
   double first_step_ms = 0.0, startup_ms = 0.0;
-  int64_t warmup_steps = 0;  // as marked: more than asked for where the steps had not settled
-  double tokens_per_second = 0.0;
-  std::optional<double> mfu_nanogpt, mfu_llmc;
-  std::optional<double> cycles;    // median of the timed steps
-  std::optional<double> joules;    // a step, mean of the timed ones, of all devices
-  std::string joules_unknown;      // why there are none
-  std::optional<double> val_loss;  // after the last step, where validation data was given
-  Memory memory;
-  std::optional<Compile> compile;
-  std::optional<int64_t> skipped_steps;  // fp16 gradients overflowed
+  Number tokens_per_second = {};
+  std::optional<double> mfu_nanogpt, mfu_llmc;  // unknown on a device whose peak is
+  std::optional<double> val_loss;               // after the last step, where validation data was given
+  std::optional<Number> cycles;          // median of the timed steps; of a row where every round has it
+  std::optional<Number> joules;          // a step, mean of the timed ones, of all devices
+  Memory memory;                         // of a row the largest peaks
+  std::optional<Compile> compile;        // of a row the first round's
+  std::optional<int64_t> skipped_steps;  // fp16 gradients overflowed; of a row the most
+};
+template <class Archive>
+void measured_fields(Archive& a, auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, median_step_ms, p10_step_ms, p90_step_ms, first_step_ms, startup_ms,
+                  tokens_per_second, mfu_nanogpt, mfu_llmc, val_loss)
+  STEPLADDER_EACH(STEPLADDER_ADDED, cycles, joules)
+  a("memory_bytes", x.memory);
+  a.if_any("compile", x.compile);
+  a.if_any("skipped_steps", x.skipped_steps);
+}
+
+/// What a run comes to.
+struct Summary : Measured<double> {
+  int64_t warmup_steps = 0;    // as marked: more than asked for where the steps had not settled
+  std::string joules_unknown;  // why there are no joules
   /// Of the timed steps, how many the device was throttled in; more than half make the run throttled.
   std::optional<int64_t> throttled_steps;
   std::optional<bool> throttled;
@@ -111,6 +159,14 @@ struct Summary {
   /// milliseconds.
   std::optional<double> covered;
 };
+template <class Archive>
+void fields(Archive& a, Any<Summary> auto& x) {
+  measured_fields(a, x);
+  STEPLADDER_EACH(STEPLADDER_FIELD, warmup_steps)
+  a.if_any("joules_unknown", x.joules_unknown);
+  a.if_any("to_loss", x.to_loss);
+  STEPLADDER_EACH(STEPLADDER_ADDED, throttled_steps, throttled, shared, covered)
+}
 
 /// "gpt2 B=16 T=1024", and on several devices, B being of each, "gpt2 B=16 T=1024 on 4 devices": runs of one
 /// workload are comparable. "... on 4 devices apart" where each trains alone.
@@ -139,6 +195,14 @@ struct Rank {
   std::optional<double> sm_mhz, power_w;  // medians over the timed steps
   std::optional<double> joules;           // a step
 };
+template <class Archive>
+void fields(Archive& a, Any<Rank> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, rank, host, device, step_ms)
+  a("memory_bytes", x.memory);
+  a.if_any("sm_mhz", x.sm_mhz);
+  a.if_any("power_w", x.power_w);
+  a.if_any("joules", x.joules);
+}
 
 /// What a row of a report is of: variant and workload.
 using RowKey = std::pair<std::string, std::string>;
@@ -172,6 +236,17 @@ struct Run {
   /// In a word: "throttled", "shared", or "".
   const char* disturbance() const { return throttled() ? "throttled" : shared() ? "shared" : ""; }
 };
+template <class Archive>
+void fields(Archive& a, Any<Run> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, variant, source_hash, backend)
+  a.if_any("peer", x.peer);
+  a.if_any("device", x.device);
+  STEPLADDER_EACH(STEPLADDER_FIELD, round, status, reason, config, steps)
+  a.if_any("ranks", x.ranks);
+  a.if_any("evaluations", x.evaluations);
+  STEPLADDER_EACH(STEPLADDER_FIELD, summary)
+  a.added("wall_ms", x.wall_ms);
+}
 
 struct Results {
   Json context = Json::object();

@@ -41,39 +41,41 @@ std::optional<TimeToLoss> to_loss_of(const Rounds& rounds) {
   return all;
 }
 
+/// An archive that gathers each number of a round's Measured, and then makes a row's of them.
+class OverRounds {
+ public:
+  void operator()(const char* name, const double& value) { values_[name].push_back(value); }
+  void operator()(const char* name, const std::optional<double>& value) {
+    if (value) values_[name].push_back(*value);
+  }
+
+  void operator()(const char* name, double& number) { number = median(values_[name]); }
+  void operator()(const char* name, std::optional<double>& number) {
+    if (!values_[name].empty()) number = median(values_[name]);
+  }
+  void operator()(const char* name, Estimate& number) { number = median_over_rounds(values_[name]); }
+  void operator()(const char* name, std::optional<Estimate>& number) {
+    if (values_[name].size() == rounds_) number = median_over_rounds(values_[name]);
+  }
+  void added(const char* name, auto& value) { (*this)(name, value); }
+  // numbers_of() makes these.
+  void operator()(const char*, const Memory&) {}
+  void if_any(const char*, const auto&) {}
+
+  explicit OverRounds(const Rounds& rounds) : rounds_(rounds.size()) {
+    for (const auto& [round, run] : rounds) measured_fields(*this, *run->summary);
+  }
+
+ private:
+  std::map<std::string, std::vector<double>> values_;
+  size_t rounds_;
+};
+
 ResultRow::Numbers numbers_of(const Rounds& rounds) {
   ResultRow::Numbers numbers;
-  const auto of = [&](double Summary::*field) {
-    std::vector<double> values;
-    for (const auto& [round, run] : rounds) values.push_back((*run->summary).*field);
-    return values;
-  };
-  numbers.median_step_ms = median_over_rounds(of(&Summary::median_step_ms));
-  numbers.tokens_per_second = median_over_rounds(of(&Summary::tokens_per_second));
-  numbers.first_step_ms = median(of(&Summary::first_step_ms));
-  numbers.startup_ms = median(of(&Summary::startup_ms));
-
-  const auto known = [&](std::optional<double> Summary::*field) {
-    std::vector<double> values;
-    for (const auto& [round, run] : rounds)
-      if (const auto& value = (*run->summary).*field) values.push_back(*value);
-    return values;
-  };
-  const auto median_of_known = [&](std::optional<double> Summary::*field) {
-    const std::vector<double> values = known(field);
-    return values.empty() ? std::nullopt : std::optional(median(values));
-  };
-  numbers.mfu_nanogpt = median_of_known(&Summary::mfu_nanogpt);
-  numbers.mfu_llmc = median_of_known(&Summary::mfu_llmc);
-  numbers.val_loss = median_of_known(&Summary::val_loss);
+  OverRounds over(rounds);
+  measured_fields(over, numbers);
   numbers.to_loss = to_loss_of(rounds);
-
-  const auto estimate = [&](std::optional<double> Summary::*field) {
-    const std::vector<double> values = known(field);
-    return values.size() < rounds.size() ? std::nullopt : std::optional(median_over_rounds(values));
-  };
-  numbers.cycles = estimate(&Summary::cycles);
-  numbers.joules = estimate(&Summary::joules);
   if (numbers.joules) {
     std::vector<double> values;
     for (const auto& [round, run] : rounds) values.push_back(tokens_of(run->config) / *run->summary->joules);
@@ -93,8 +95,10 @@ ResultRow::Numbers numbers_of(const Rounds& rounds) {
     for (auto peak : {&Memory::live_peak, &Memory::reserved_peak, &Memory::process_peak})
       numbers.memory.*peak = std::max(numbers.memory.*peak, memory.*peak);
   }
-  numbers.p10_step_ms = all_there ? quantile(timed, 0.1) : median(of(&Summary::p10_step_ms));
-  numbers.p90_step_ms = all_there ? quantile(timed, 0.9) : median(of(&Summary::p90_step_ms));
+  if (all_there) {
+    numbers.p10_step_ms = quantile(timed, 0.1);
+    numbers.p90_step_ms = quantile(timed, 0.9);
+  }
   numbers.final_loss = rounds.begin()->second->steps.back().loss.value();
   return numbers;
 }

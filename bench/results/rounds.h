@@ -62,6 +62,15 @@ struct Speedup {
   std::string against;
   Estimate ratio;
 };
+template <class Archive>
+void fields(Archive& a, Any<Speedup> auto& x) {
+  const auto& interval = x.ratio.interval;
+  a("ratio", x.ratio.value);
+  a("lo", interval ? std::optional(interval->lo) : std::nullopt);
+  a("hi", interval ? std::optional(interval->hi) : std::nullopt);
+  STEPLADDER_EACH(STEPLADDER_FIELD, against)
+  a("rounds", x.ratio.rounds);
+}
 
 /// What training until a loss took, medians over the rounds that reached it; no numbers where none did.
 struct TimeToLoss {
@@ -72,6 +81,15 @@ struct TimeToLoss {
   std::optional<Estimate> joules;
   std::optional<Sooner> first;  // than the first row of the workload that reached it
 };
+template <class Archive>
+void fields(Archive& a, Any<TimeToLoss> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, loss, reached)
+  if (x.reached == 0) return;
+  a("interval", interval_name(x.reached));
+  STEPLADDER_EACH(STEPLADDER_FIELD, seconds, steps, step_ms, tokens)
+  a.if_any("joules", x.joules);
+  if (x.first) a("first", to_json(*x.first));
+}
 
 /// A variant on a workload over its rounds: a row of the report. There are numbers where every run is ok.
 struct ResultRow {
@@ -86,18 +104,10 @@ struct ResultRow {
   std::string disturbance;  // of the first such round: "throttled" or "shared"
   bool disturbed() const { return rounds > 0 && disturbed_rounds == rounds; }
 
-  struct Numbers {
-    Estimate median_step_ms, tokens_per_second;
-    double p10_step_ms = 0.0, p90_step_ms = 0.0;  // of all timed steps
-    double first_step_ms = 0.0, startup_ms = 0.0;
-    std::optional<double> mfu_nanogpt, mfu_llmc;
-    std::optional<Estimate> cycles, joules, tokens_per_joule;  // where every round has them
-    Memory memory;
+  struct Numbers : Measured<Estimate> {
+    std::optional<Estimate> tokens_per_joule;  // where every round has joules
     double final_loss = 0.0;
-    std::optional<double> val_loss;
     std::optional<TimeToLoss> to_loss;       // of runs until a loss
-    std::optional<Compile> compile;          // of the first round
-    std::optional<int64_t> skipped_steps;    // at most
     std::optional<double> break_even_steps;  // when a longer first step than the rung below has paid off
     std::optional<Speedup> previous;         // the nearest rung below that took part
     std::optional<Speedup> baseline;         // the lowest rung
@@ -106,6 +116,17 @@ struct ResultRow {
   std::optional<Numbers> numbers;
   Rounds runs;  // that the numbers are of; they are the results' own
 };
+template <class Archive>
+void fields(Archive& a, Any<ResultRow::Numbers> auto& x) {
+  measured_fields(a, x);
+  a.if_any("tokens_per_joule", x.tokens_per_joule);
+  STEPLADDER_EACH(STEPLADDER_FIELD, final_loss)
+  a.if_any("break_even_steps", x.break_even_steps);
+  a.if_any("to_loss", x.to_loss);
+  a("speedup_previous", x.previous);
+  a("speedup_baseline", x.baseline);
+  a("speedup_peers", x.peers);
+}
 
 /// Rows as they first appear, not compared with each other yet. Runs of independent ranks are no rows:
 /// scaling() holds others against them.

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bench/results/fields.h"
+#include "bench/results/results.h"
 #include "bench/results/run_json.h"
 
 namespace stepladder {
@@ -19,6 +19,8 @@ class Writer {
   void added(const char* key, const T& value) {
     (*this)(key, value);
   }
+  /// One over rounds is left out where not every round has it.
+  void added(const char* key, const std::optional<Estimate>& value) { if_any(key, value); }
   template <class T>
   void if_any(const char* key, const T& value) {
     if (!value.empty()) (*this)(key, value);
