@@ -103,8 +103,9 @@ TEST(Table, OneCellIsTheSameForEveryReader) {
   EXPECT_EQ(json["rows"][0][2]["hint"], "against 00");
 }
 
-TEST(Table, MarkdownMayLeaveOutColumnsByTheirPriority) {
-  EXPECT_NE(with_intervals().markdown(4).find("x baseline"), std::string::npos);
+TEST(Table, MarkdownMayLeaveOutIntervalsAndColumnsByTheirPriority) {
+  EXPECT_NE(with_intervals().markdown(4).find("| x baseline |"), std::string::npos);
+  EXPECT_NE(with_intervals().markdown(4).find("| 02_tf32 | 17.0 | 1.50 |"), std::string::npos) << "no interval";
   EXPECT_EQ(with_intervals().markdown(5).substr(0, 23), "| rung | median ms |\n| ");
 }
 

@@ -74,7 +74,8 @@ class Table {
   /// fit are cut to their first word and stand below the table; any other last column may go beyond the
   /// width.
   std::string terminal(bool wide = false, size_t width = terminal_width(STDOUT_FILENO, kWidth)) const;
-  /// A GitHub table; what would be markup in a cell is escaped. Spare columns below `least` are left out.
+  /// A GitHub table; what would be markup in a cell is escaped. With `least`, spare columns below it are left
+  /// out, and intervals.
   std::string markdown(int least = 0) const;
   /// RFC 4180 with Unix line ends; the columns' titles are its first line.
   std::string csv() const;

@@ -267,7 +267,7 @@ Json page_json(const std::vector<MeasuredFile>& files, std::vector<TracedFile> p
 }
 
 std::string tables_markdown(const std::vector<MeasuredFile>& files) {
-  constexpr int kLeast = 5;  // priority
+  constexpr int kLeast = 6;  // priority
   const MeasuredFile& main = files.front();
   std::vector<const MeasuredFile*> here;
   int64_t most = 0;

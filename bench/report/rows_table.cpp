@@ -267,7 +267,7 @@ Table groups_table(const std::vector<GroupGain>& groups) {
   columns.add_text("to", [](const GroupGain& g) { return g.rungs.back(); });
   columns.add({"speed-up", Align::right, 0, false, "", "times as fast after as before the group"},
               [](const GroupGain& g) { return Cell::of(g.ratio, 2); });
-  columns.add({"PyTorch's", Align::right, 5, false, "", "the speed-up between PyTorch's counterparts"},
+  columns.add({"PyTorch's", Align::right, 6, false, "", "the speed-up between PyTorch's counterparts"},
               [](const GroupGain& g) { return Cell::of(g.pytorch, 2); });
   return columns.table(groups, "Rungs as published tables group them");
 }
