@@ -218,6 +218,10 @@ TEST_P(FusedGpuTest, EncoderForwardAgrees) {
         named("encoder_forward", s),
         {result(s), tokens({s[0], s[1]}, kVocabulary), values({kVocabulary, s[2]}), values({s[1] + 3, s[2]})},
         kExact, CALL(EncoderForward{t[0], t[1], t[2], t[3]}));
+  for (const Shape& s : {Shape{13, 1000, 48}, Shape{2, 7, 77}})
+    expect_agreement(named("encoder_forward without positions", s),
+                     {result(s), tokens({s[0], s[1]}, kVocabulary), values({kVocabulary, s[2]})}, kExact,
+                     CALL(EncoderForward{t[0], t[1], t[2]}));
 }
 
 TEST_P(FusedGpuTest, GeluAgrees) {

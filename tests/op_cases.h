@@ -290,7 +290,7 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
        CASE(LinearWeightBackward{c.set_or_add("dw"), c.set_or_add("db"), c.in("dout"), c.in("x"),
                                  c.write("dw")})},
 
-      {"encoder_forward", CASE(EncoderForward{c.set("out"), c.in("tokens"), c.in("wte"), c.in("wpe")})},
+      {"encoder_forward", CASE(EncoderForward{c.set("out"), c.in("tokens"), c.in("wte"), c.optional("wpe")})},
       {"layernorm_forward",
        CASE(LayerNormForward{c.set("out"), c.set("mean"), c.set("rstd"), c.in("x"), c.in("w"), c.in("b")})},
       {"add_bias_residual",

@@ -87,7 +87,6 @@ struct UntiedTrainer final : Trainer {
   Tensor targets = arena.alloc("batch/targets", i32, {B, T});
   Tensor loss = arena.alloc("batch/loss", f32, {1});
   Tensor norm = arena.alloc("batch/norm", f32, {1});
-  Tensor no_positions = arena.alloc("batch/no_positions", act, {T, C});  // 0
 
   // Whole to load and save, where the activations are while it trains.
   struct Whole {
@@ -145,7 +144,6 @@ struct UntiedTrainer final : Trainer {
   void prepare() override {
     for (const auto& [all, mine] : spread()) ops.collective(Collective::broadcast, all->all());
     ops.wait_for_collectives();
-    ops(Zero{no_positions});
     copy(weights.all(), whole.params.all());
     for (const auto& [all, mine] : spread()) copy(mine->all(), parts(*all).all());
   }
@@ -185,7 +183,7 @@ struct UntiedTrainer final : Trainer {
   }
 
   void forward() {
-    ops(EncoderForward{embedded, tokens, weights.wte, no_positions});
+    ops(EncoderForward{embedded, tokens, weights.wte});
     ops(LayerNormForward{res1[0], lnemean, lnerstd, embedded, weights.lnew, weights.lneb});
     for (int64_t l = 0; l < L; ++l) {
       ops(LayerNormForward{ln1[l], ln1mean[l], ln1rstd[l], res1[l], weights.ln1w[l], weights.ln1b[l]});

@@ -21,7 +21,16 @@ void EncoderForward::run(Cpu& cpu) const {
   const int64_t N = tokens.numel(), T = out.shape[1], C = out.cols();
   const int32_t* ptokens = tokens.ptr<int32_t>();
   with_float_type(out.dtype, [&]<class F>(F) {
-    const auto fout = floats<F>(out), fwte = floats<F>(wte), fwpe = floats<F>(wpe);
+    const auto fout = floats<F>(out), fwte = floats<F>(wte);
+    if (!present(wpe)) {
+      cpu.each_row(N, C, [=](int64_t n) {
+        const auto token = fwte + ptokens[n] * C;
+        STEPLADDER_SIMD
+        for (int64_t c = 0; c < C; ++c) fout.set(n * C + c, token[c]);
+      });
+      return;
+    }
+    const auto fwpe = floats<F>(wpe);
     cpu.each_row(N, C, [=](int64_t n) {
       const auto token = fwte + ptokens[n] * C, position = fwpe + n % T * C;
       STEPLADDER_SIMD

@@ -87,6 +87,21 @@ struct EncoderForwardFunctor {  // wte[tokens] + wpe[t]
   }
 };
 
+struct Same {
+  __device__ float operator()(const float (&x)[1]) const { return x[0]; }
+};
+
+template <class T, int kWidth>
+struct TokenFunctor {  // wte[tokens]
+  T* out;
+  const int32_t* tokens;
+  const T* wte;
+  int64_t C;
+  __device__ ElementwiseRow<T, kWidth, Same, 1> row(int64_t n) const {
+    return {{wte + tokens[n] * C}, out + n * C, {}};
+  }
+};
+
 struct AddThree {
   __device__ float operator()(const float (&x)[3]) const { return x[0] + x[1] + x[2]; }
 };
@@ -157,6 +172,13 @@ void elementwise(Cuda& cuda, const Tensor& out, const In&... in) {
 }  // namespace
 
 void EncoderForward::run(Cuda& cuda) const {
+  if (!present(wpe)) {
+    with_pack({out, wte}, cuda.options.wide_access, [&]<class T>(T, auto width) {
+      const TokenFunctor<T, width()> f{out.ptr<T>(), tokens.ptr<int32_t>(), wte.ptr<T>(), out.cols()};
+      map_packs<T, width()>(cuda.queue, out.rows(), out.cols(), f);
+    });
+    return;
+  }
   with_pack({out, wte, wpe}, cuda.options.wide_access, [&]<class T>(T, auto width) {
     const EncoderForwardFunctor<T, width()> f{out.ptr<T>(), tokens.ptr<int32_t>(), wte.ptr<T>(),
                                               wpe.ptr<T>(), out.shape[1],          out.cols()};

@@ -45,16 +45,18 @@ struct PositionBackward {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// out (B,T,C) = wte[tokens] + wpe[t]
+/// out (B,T,C) = wte[tokens] + wpe[t]; wpe may be left out
 struct EncoderForward {
   static constexpr const char* kName = "encoder_forward";
-  Tensor out, tokens, wte, wpe;
+  Tensor out, tokens, wte, wpe = {};
   void check() const {
-    expect(*this,
-           one_float_type(out, wte, wpe) && embedding_fits(out, tokens, wte) && positions_fit(out, wpe));
+    expect(*this, one_float_type(out, wte) && embedding_fits(out, tokens, wte) &&
+                      (!present(wpe) || (wpe.dtype == out.dtype && positions_fit(out, wpe))));
   }
   Work work() const {
-    return {OpKind::embedding, {tokens, positions_of(wpe, out), looked_up(wte, tokens)}, {out}};
+    Work work{OpKind::embedding, {tokens, looked_up(wte, tokens)}, {out}};
+    if (present(wpe)) work.read.push_back(positions_of(wpe, out));
+    return work;
   }
   void run(Cpu&) const, run(Cuda&) const;
 };

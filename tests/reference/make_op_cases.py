@@ -609,6 +609,12 @@ def soft_cap():
              {**operands, "scale": 0.125}, ["losses", "logits"], {"logits": logits}, reduce=V, replaced=["logits"])
 
 
+def tokens_alone():
+    for suffix, (B, T, C, V) in (("", (2, 5, 6, 11)), (".T1", (3, 1, 70, 4))):
+        case("encoder_forward.tokens" + suffix, lambda tokens, wte: F.embedding(tokens, wte),
+             {"tokens": integers(V, B, T), "wte": normal(V, C)}, ["out"])
+
+
 def save():
     """The safetensors container: length of the header, header in JSON, data."""
     header, data = {"__metadata__": dict(sorted(reductions.items()))}, b""
@@ -642,5 +648,6 @@ queries_and_keys()
 products_added()
 muon()
 soft_cap()
+tokens_alone()
 save()
 print(f"{DEST.name}: {len(reductions)} cases, {len(tensors)} tensors, {DEST.stat().st_size} bytes")
