@@ -448,9 +448,10 @@ void write_tensors(const std::string& path, Ops& ops, const std::vector<NamedTen
 
 // The weights under the names that they get in a file. Throws std::logic_error for what isn't GPT-2's and
 // would go out as that.
-std::vector<NamedTensor> weights_of(const TrainerTensors& own, const Config& config) {
-  std::vector<NamedTensor> outputs = own.params.each();
-  if (own.architecture == std::string_view(kGpt2)) {
+std::vector<NamedTensor> weights_of(const ParameterGroup& params, const Config& config,
+                                    const std::string& architecture) {
+  std::vector<NamedTensor> outputs = params.each();
+  if (architecture == kGpt2) {
     Arena plan;
     const auto gpt2 = Params(plan, "params", config).each();
     if (!std::ranges::equal(outputs, gpt2, {}, &NamedTensor::name, &NamedTensor::name))
@@ -502,19 +503,20 @@ WeightsFile open_weights(const std::string& path, const MappedFile& file) {
 
 }  // namespace
 
-void load_weights(const std::string& path, Ops& ops, const TrainerTensors& own, const Config& config) {
+void load_weights(const std::string& path, Ops& ops, const ParameterGroup& params, const Config& config,
+                  const std::string& architecture) {
   const MappedFile file(path);
   if (is_llmc(file.bytes())) {
-    check_same_architecture(path, kGpt2, own.architecture);
+    check_same_architecture(path, kGpt2, architecture);
     const Llmc llmc = read_llmc(path, file.bytes());
     check_same_model(path, llmc.config, config);
-    load_llmc(path, llmc, ops, own.params);
+    load_llmc(path, llmc, ops, params);
     return;
   }
   const WeightsFile tensors = open_weights(path, file);
-  check_same_architecture(path, architecture_of(tensors), own.architecture);
+  check_same_architecture(path, architecture_of(tensors), architecture);
   check_same_model(path, config_of(tensors, config.NH), config);
-  load_safetensors(tensors, ops, own.params);
+  load_safetensors(tensors, ops, params);
 }
 
 void check_config_beside(const std::string& path, const Config& config, const std::string& architecture) {
@@ -536,12 +538,13 @@ void check_config_beside(const std::string& path, const Config& config, const st
              value.dump());
 }
 
-void save_weights(const std::string& path, Ops& ops, const TrainerTensors& own, const Config& config) {
-  check_config_beside(path, config, own.architecture);
-  write_tensors(path, ops, weights_of(own, config), {}, config, own.architecture);
+void save_weights(const std::string& path, Ops& ops, const ParameterGroup& params, const Config& config,
+                  const std::string& architecture) {
+  check_config_beside(path, config, architecture);
+  write_tensors(path, ops, weights_of(params, config, architecture), {}, config, architecture);
   const auto beside = config_beside(path);
   if (std::filesystem::exists(beside)) return;
-  write_atomically(beside.string(), hugging_face_config(config, own.architecture).dump(2) + "\n");
+  write_atomically(beside.string(), hugging_face_config(config, architecture).dump(2) + "\n");
 }
 
 Config config_of_checkpoint(const std::string& path) {
@@ -551,14 +554,14 @@ Config config_of_checkpoint(const std::string& path) {
 }
 
 void save_checkpoint(const std::string& path, Ops& ops, const Trainer& trainer, const TrainState& state) {
-  const TrainerTensors own = trainer.tensors();
-  std::vector<NamedTensor> outputs = weights_of(own, trainer.config);
+  std::vector<NamedTensor> outputs =
+      weights_of(trainer.tensors().params, trainer.config, trainer.architecture());
   std::ranges::move(optimizer_state_of(trainer), std::back_inserter(outputs));
   write_tensors(path, ops, outputs,
                 {{"stepladder.step", std::to_string(state.step)},
                  {"stepladder.batch", std::to_string(state.batch)},
                  {"stepladder.seed", std::to_string(state.seed)}},
-                trainer.config, own.architecture);
+                trainer.config, trainer.architecture());
 }
 
 TrainState load_checkpoint(const std::string& path, Ops& ops, Trainer& trainer, const Config& config) {
@@ -570,7 +573,7 @@ TrainState load_checkpoint(const std::string& path, Ops& ops, Trainer& trainer, 
   const TrainState state{state_field<int64_t>(file, "stepladder.step"),
                          state_field<int64_t>(file, "stepladder.batch"),
                          state_field<uint64_t>(file, "stepladder.seed")};
-  load_weights(path, ops, trainer.tensors(), config);
+  load_weights(path, ops, trainer.tensors().params, config, trainer.architecture());
   std::vector<float> values;
   for (const NamedTensor& t : optimizer_state_of(trainer)) {
     const bool optional = t.name == kLossScaler || t.name == kFp8History;

@@ -16,14 +16,15 @@ struct TrainState {
   uint64_t seed = 0;
 };
 
-/// Loads weights into a trainer's parameters. By content: safetensors with GPT-2's names (with or without
+/// Loads weights into the parameters of a trainer of that architecture. By content: safetensors with GPT-2's names (with or without
 /// "transformer." and what wrappers add, such as "_orig_mod."; matrices as Conv1D or as nn.Linear has them;
 /// lm_head tied, missing, or without wte; tensors that GPT-2 has no place for ignored; F32, F16 or BF16), or
 /// llm.c's gpt2_124M.bin (20240326; version 3 fp32, 5 bf16). Throws InputError naming the file and the
 /// tensor: damaged, missing, unknown, not finite, or of another shape than `config`; what the file is if it
 /// holds no weights; and both architectures where the file's is not the trainer's. Files of Stepladder's note
 /// theirs, others are GPT-2's.
-void load_weights(const std::string& path, Ops& ops, const TrainerTensors& own, const Config& config);
+void load_weights(const std::string& path, Ops& ops, const ParameterGroup& params, const Config& config,
+                  const std::string& architecture);
 
 /// Throws InputError where a config.json that lies beside `path` is of another model: from_pretrained() would
 /// read it with the weights.
@@ -32,7 +33,8 @@ void check_config_beside(const std::string& path, const Config& config, const st
 /// Writes weights as Hugging Face's GPT2LMHeadModel would (F32, "transformer." names), atomically, and the
 /// config.json that from_pretrained() wants where the folder has none. Another architecture's parameters have
 /// its name in both. Throws as check_config_beside() does.
-void save_weights(const std::string& path, Ops& ops, const TrainerTensors& own, const Config& config);
+void save_weights(const std::string& path, Ops& ops, const ParameterGroup& params, const Config& config,
+                  const std::string& architecture);
 
 /// Config of a checkpoint: llm.c's header, what save_weights noted, else the tensors' shapes with a
 /// config.json beside the file for the heads; without one, heads of 64 channels as in every published GPT-2.

@@ -7,7 +7,8 @@
 #include "model/half.h"
 
 namespace stepladder {
-Params::Params(Arena& arena, const std::string& group, const Config& config, DType dtype, int64_t rows)
+Params::Params(Arena& arena, const std::string& group, const Config& config, DType dtype, int64_t rows,
+               bool positions)
     : ParameterGroup(arena, group, dtype) {
   const int64_t L = config.L, C = config.C, V = config.V;
   const Init normal = Init::normal(0.02F), ones = Init::ones(),
@@ -19,7 +20,8 @@ Params::Params(Arena& arena, const std::string& group, const Config& config, DTy
   };
   wte = declare("wte", {rows > 0 ? rows : V, C},
                 {.name = "wte.weight", .init = normal, .decay = true, .gemm = true, .rows = V});
-  wpe = declare("wpe", {config.max_T, C}, {.name = "wpe.weight", .init = normal, .decay = true});
+  if (positions)
+    wpe = declare("wpe", {config.max_T, C}, {.name = "wpe.weight", .init = normal, .decay = true});
   ln1w = declare("ln1w", {L, C}, gain("h.*.ln_1.weight"));
   ln1b = declare("ln1b", {L, C}, bias("h.*.ln_1.bias"));
   qkvw = declare("qkvw", {L, 3 * C, C}, matrix("h.*.attn.c_attn.weight", normal));
@@ -49,6 +51,21 @@ void Trainer::reset() {
     for (const Tensor& t : state.group.all()) ops(Zero{t});
   if (own.loss_scaler.data) ops(WriteValues{own.loss_scaler, {hyper.loss_scale, 0.0F, 0.0F, 0.0F}});
   if (own.fp8_history.data) ops(Zero{own.fp8_history});
+}
+
+void Trainer::init(uint64_t seed) {
+  init_params(ops, tensors().params, seed);
+}
+
+std::string Trainer::architecture() const {
+  if (changes_.empty()) return kGpt2;
+  std::string name = "stepladder";
+  for (const std::string& change : changes_) name += "_" + change;
+  return name;
+}
+
+Trainer::NotGpt2::NotGpt2(Trainer& trainer, const char* change) {
+  trainer.changes_.insert(change);
 }
 
 float Trainer::train_loss() {
@@ -99,7 +116,9 @@ std::vector<float> Trainer::next_logits(std::span<const int32_t> tokens) {
     std::vector<decltype(type)> stored(static_cast<size_t>(config.V));
     ops(Download{stored.data(), last});
     std::vector<float> row(stored.size());
-    std::ranges::transform(stored, row.begin(), [](auto x) { return to_float(x); });
+    std::ranges::transform(stored, row.begin(), [cap = soft_cap()](auto x) {
+      return cap > 0.0F ? cap * std::tanh(to_float(x) / cap) : to_float(x);
+    });
     return row;
   });
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,7 +33,19 @@ struct Params : ParameterGroup {
   /// first V are GPT-2's; 0: V. They begin as GPT-2's do: N(0, 0.02), residual projections
   /// N(0, 0.02/sqrt(2L)), biases 0, LayerNorm 1.
   Params(Arena& arena, const std::string& group, const Config& config, DType dtype = DType::f32,
-         int64_t rows = 0);
+         int64_t rows = 0)
+      : Params(arena, group, config, dtype, rows, /*positions=*/true) {}
+
+ protected:
+  Params(Arena& arena, const std::string& group, const Config& config, DType dtype, int64_t rows,
+         bool positions);
+};
+
+/// GPT-2's without wpe, which is empty.
+struct ParamsWithoutPositions : Params {
+  ParamsWithoutPositions(Arena& arena, const std::string& group, const Config& config,
+                         DType dtype = DType::f32, int64_t rows = 0)
+      : Params(arena, group, config, dtype, rows, /*positions=*/false) {}
 };
 
 /// AdamW, clipping and accumulation. Defaults are build-nanogpt's.
@@ -74,9 +87,6 @@ struct TrainerTensors {
   /// Resumable state too: with fp16 (4) as ClipGradNorm has it, with FP8 as UpdateScales has it, 0 where
   /// nothing is known yet; else empty.
   Tensor loss_scaler = {}, fp8_history = {};
-  /// What files are to say that `params` are of. A trainer names its own where they, or what it does with
-  /// them, are not GPT-2's.
-  const char* architecture = kGpt2;
 };
 
 /// What a rung is. Its members and constructor only allocate from the arena, so that a planning arena tells a
@@ -97,6 +107,13 @@ class Trainer {
   /// in place, before the first step.
   virtual void prepare() {}
   virtual TrainerTensors tensors() const = 0;
+  /// Fills the parameters as they are declared, by init_params(); a trainer may let some begin elsewhere.
+  virtual void init(uint64_t seed);
+  /// The architecture that files name beside the parameters: "gpt2" or, in alphabetical order, what of the
+  /// trainer is not GPT-2's: "stepladder_qk_norm_rotary".
+  std::string architecture() const;
+  /// Logits x, as they are stored, stand for soft_cap() tanh(x / soft_cap()); for themselves where that is 0.
+  virtual float soft_cap() const { return 0.0F; }
   /// Makes `params`, the moments and `weights` whole where they are spread over ranks: all ranks call it
   /// after a step, before they are read or forward() is called.
   virtual void gather_state() {}
@@ -121,10 +138,18 @@ class Trainer {
 
  protected:
   using enum DType;
+  /// A member of a trainer whose parameters, or what it does with them, are not GPT-2's: `change` is part of
+  /// the architecture() that files name, and files of another are refused.
+  struct NotGpt2 {
+    NotGpt2(Trainer& trainer, const char* change);
+  };
 
   Ops& ops;
   Arena& arena;  // only the constructor allocates from it; it outlives the trainer
   const Hyper hyper;
+
+ private:
+  std::set<std::string> changes_;
 };
 
 /// Builds a rung's trainer: `ops` to call, `arena` to allocate from.

@@ -1,8 +1,14 @@
 #include "model/muon.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace stepladder {
+
+NewtonSchulz NewtonSchulz::like(const Shape& matrices) const {
+  const int64_t n = matrices[0], S = std::min(matrices[1], matrices[2]);
+  return {x.first(matrices), y.first(matrices), gram.first({n, S, S}), poly.first({n, S, S})};
+}
 
 Tensor newton_schulz(Ops& ops, const NewtonSchulz& of) {
   constexpr int kIterations = 5;

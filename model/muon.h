@@ -1,13 +1,17 @@
-// Newton-Schulz iterations, which make Muon's update orthogonal.
+// What a trainer has under Muon, and the Newton-Schulz iterations, which make its update orthogonal.
 #pragma once
 
 #include "model/ops.h"
+#include "model/parameters.h"
 
 namespace stepladder {
 
 /// x (n,R,C), and scratch: y (n,R,C), gram and poly (n,S,S) with S = min(R,C), all of one type.
 struct NewtonSchulz {
   Tensor x, y, gram, poly;
+
+  /// The leading elements of each, for no more matrices than these are for, of another shape (n,R,C).
+  NewtonSchulz like(const Shape& matrices) const;
 };
 
 /// Takes the singular values of each matrix of x, none above 1, to about 1: five times
@@ -15,5 +19,15 @@ struct NewtonSchulz {
 /// A^2) with A = x^T x; a, b, c = 3.4445, -4.7750, 2.0315 (Jordan et al. 2024). Returns where the result is:
 /// in y, and x is overwritten.
 Tensor newton_schulz(Ops& ops, const NewtonSchulz& of);
+
+/// Matrices (n,R,C) of a Muon step: `w` and momentum `m` are f32, as MuonMomentum and MuonUpdate have them.
+struct MuonTensor {
+  Tensor w, g, m, param_copy;
+};
+
+/// Whether it is a stack of the blocks' matrices, which Muon is for: (L,R,C).
+inline bool is_block_matrix(const Parameter& p) {
+  return p.stacked() && p.tensor.shape.rank() == 3;
+}
 
 }  // namespace stepladder

@@ -148,6 +148,21 @@ ParameterGroup ParameterGroup::parts(int rank, int world) const {
   return parts;
 }
 
+ParameterGroup ParameterGroup::where(const std::function<bool(const Parameter&)>& takes) const {
+  ParameterGroup those = *this;
+  std::erase_if(those.list_, [&](const Parameter& p) { return !takes(p); });
+  return those;
+}
+
+Tensor ParameterGroup::untie_head() {
+  const auto wte = std::ranges::find(list_, "wte.weight", &Parameter::name);
+  check(wte != list_.end(), "no wte.weight that a head is tied to");
+  Parameter head = *wte;
+  head.name = "lm_head.weight";
+  wte->gemm = false;
+  return declare("head", head.tensor.shape, head);
+}
+
 std::vector<NamedTensor> ParameterGroup::each() const {
   std::vector<NamedTensor> all;
   const auto add = [&all](std::string name, const Parameter& p, const Tensor& tensor) {

@@ -70,6 +70,11 @@ class ParameterGroup {
   /// A rank's part of each, as views: flat, as part_of() has it, but layers where they are to be `whole`.
   /// Throws std::invalid_argument where there are no `world` equal parts.
   ParameterGroup parts(int rank, int world) const;
+  /// Those that `takes` says, as views.
+  ParameterGroup where(const std::function<bool(const Parameter&)>& takes) const;
+  /// Declares a matrix like wte as the output head, "lm_head.weight"; no GEMM multiplies by wte then. Returns
+  /// its tensor.
+  Tensor untie_head();
   /// Every tensor of every layer, without padding. Stacks that are declared one after another come by layer,
   /// as in Hugging Face's order.
   std::vector<NamedTensor> each() const;

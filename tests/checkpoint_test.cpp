@@ -47,7 +47,7 @@ struct Model {
     for (const NamedTensor& t : params.each())
       for (float& x : values(t.tensor)) x = next += 0.25F;
   }
-  void load(const std::string& path) { load_weights(path, *ops, {params}, config); }
+  void load(const std::string& path) { load_weights(path, *ops, params, config, kGpt2); }
   static std::span<float> values(const Tensor& t) { return {t.ptr<float>(), static_cast<size_t>(t.numel())}; }
 
   Config config;
@@ -210,7 +210,7 @@ TEST(HuggingFace, SavingWritesTheSameTensors) {
   const TempFolder folder;
   Model model;
   model.load(kHuggingFace);
-  save_weights(folder / "model.safetensors", *model.ops, {model.params}, model.config);
+  save_weights(folder / "model.safetensors", *model.ops, model.params, model.config, kGpt2);
   const Safetensors theirs(kHuggingFace), ours(folder / "model.safetensors");
   ASSERT_EQ(ours.tensors().size(), theirs.tensors().size());
   for (const auto& [name, entry] : theirs.tensors()) {
@@ -231,7 +231,7 @@ TEST(HuggingFace, AConfigThatIsThereStaysIfItIsTheModels) {
     write_file(folder / "config.json", config);
     const Model model;
     const auto save = [&] {
-      save_weights(folder / "model.safetensors", *model.ops, {model.params}, model.config);
+      save_weights(folder / "model.safetensors", *model.ops, model.params, model.config, kGpt2);
     };
     std::string error;
     try {
@@ -520,7 +520,7 @@ TEST(HuggingFace, HeadsComeFromTheNoteThenTheConfigThenTheChannels) {
 
   const TempFolder other;
   Model model;
-  save_weights(other / "noted.safetensors", *model.ops, {model.params}, model.config);
+  save_weights(other / "noted.safetensors", *model.ops, model.params, model.config, kGpt2);
   std::filesystem::copy_file(other / "noted.safetensors", folder / "noted.safetensors");
   EXPECT_EQ(config_of_checkpoint(folder / "noted.safetensors").NH, 2);
   std::filesystem::remove(other / "config.json");
@@ -528,7 +528,7 @@ TEST(HuggingFace, HeadsComeFromTheNoteThenTheConfigThenTheChannels) {
   Config wide = tiny();
   wide.C = 128;
   Model published(wide);
-  save_weights(other / "x.safetensors", *published.ops, {published.params}, wide);
+  save_weights(other / "x.safetensors", *published.ops, published.params, wide, kGpt2);
   std::filesystem::remove(other / "config.json");
   auto [header, data] = parts_of(read_file(other / "x.safetensors"));
   header.erase("__metadata__");

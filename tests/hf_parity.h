@@ -42,7 +42,7 @@ inline void expect_parity(const Rung& rung, Ops& ops) {
   Arena arena(ops, plan.bytes());
   const auto trainer = build->make(ops, arena, config, hyper);
   trainer->reset();
-  load_weights(folder + "/model.safetensors", ops, trainer->tensors(), config);
+  load_weights(folder + "/model.safetensors", ops, trainer->tensors().params, config, kGpt2);
   trainer->prepare();
 
   const bool fp32 = rung.math == MathMode::fp32;

@@ -98,7 +98,7 @@ struct Speaker {
     make(*ops, plan, config, {});
     arena = std::make_unique<Arena>(*ops, plan.bytes());
     trainer = make(*ops, *arena, config, {});
-    init_params(*ops, trainer->tensors().params, 1337);
+    trainer->init(1337);
     trainer->prepare();
   }
   Config config;

@@ -54,7 +54,7 @@ inline TracedStep traced_step(const std::string& rung, const std::unique_ptr<Ops
   Arena arena(ops, plan.bytes());
   const auto trainer = build->make(ops, arena, config, hyper);
   trainer->reset();
-  init_params(ops, trainer->tensors().params, 1337);
+  trainer->init(1337);
   trainer->prepare();
   for (int step = 0; step < 2; ++step) trainer->step(data, step, 1e-3F);
   ops.synchronize();

@@ -106,7 +106,7 @@ class TrainerGpuTest : public testing::TestWithParam<Case> {
     if (poisoned) poison(ops, arena, bytes);
     const auto trainer = GetParam().rung.make(ops, arena, config, hyper);
     trainer->reset();
-    init_params(ops, trainer->tensors().params, 1337);
+    trainer->init(1337);
     trainer->prepare();
     Loader data(file_, config.B, config.T);
     Trajectory trajectory;

@@ -56,7 +56,7 @@ struct Training {
     std::memset(arena->data(), 0xFF, static_cast<size_t>(plan.bytes()));
     trainer = build->make(*ops, *arena, config, hyper);
     trainer->reset();
-    init_params(*ops, trainer->tensors().params, 1337);
+    trainer->init(1337);
     ops->observe(&recording);
     trainer->prepare();
   }

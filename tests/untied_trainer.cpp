@@ -63,6 +63,7 @@ struct UntiedTrainer final : Trainer {
   const int64_t Vp = (V + 127) / 128 * 128;
   const int ranks = ops.world();
   const DType act = config.half;
+  const NotGpt2 untied{*this, "untied"};
 
   // What each rank has a part of, in buckets of as many layers as there are ranks.
   ParameterGroup pieces(const UntiedParams& of) const {
@@ -137,8 +138,7 @@ struct UntiedTrainer final : Trainer {
             .grads = grads,
             .logits = logits,
             .loss = loss,
-            .norm = norm,
-            .architecture = "stepladder_untied"};
+            .norm = norm};
   }
 
   void prepare() override {

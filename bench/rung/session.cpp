@@ -144,7 +144,7 @@ int64_t RunSession::plan_memory() {
 
 std::string RunSession::architecture() const {
   Arena plan;
-  return build.make(*ops, plan, config, settings.hyper)->tensors().architecture;
+  return build.make(*ops, plan, config, settings.hyper)->architecture();
 }
 
 void RunSession::trace() {
@@ -159,9 +159,9 @@ std::optional<TrainState> RunSession::build_trainer() {
   if (!settings.resume.empty())
     state = load_checkpoint(settings.resume, *ops, *trainer, config);
   else if (!settings.init.empty())
-    load_weights(settings.init, *ops, trainer->tensors(), config);
+    load_weights(settings.init, *ops, trainer->tensors().params, config, trainer->architecture());
   else
-    init_params(*ops, trainer->tensors().params, settings.seed);
+    trainer->init(settings.seed);
   trainer->prepare();
   // --dtype fp32 means all of it.
   if (rung.in_16_bits() && config.half == DType::f32) ops->set_matmul_precision(Precision::fp32);

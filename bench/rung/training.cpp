@@ -265,7 +265,8 @@ int train(RunSession& session, EventWriter& events) {
   if (!settings.save_weights.empty()) {
     session.trainer->gather_state();
     if (session.is_first())
-      save_weights(settings.save_weights, *session.ops, session.trainer->tensors(), session.config);
+      save_weights(settings.save_weights, *session.ops, session.trainer->tensors().params, session.config,
+                   session.trainer->architecture());
   }
   reporter.end();
   if (!training.missed_loss()) return kExitOk;

@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   make(*ops, planned, config, {});
   Arena arena(*ops, planned.bytes());
   const std::unique_ptr<Trainer> trainer = make(*ops, arena, config, {});
-  fuzz::accepts([&] { load_weights(file.path(), *ops, trainer->tensors(), config); });
+  fuzz::accepts([&] { load_weights(file.path(), *ops, trainer->tensors().params, config, kGpt2); });
   fuzz::accepts([&] { load_checkpoint(file.path(), *ops, *trainer, config); });
   return 0;
 }
