@@ -577,7 +577,11 @@ TrainState load_checkpoint(const std::string& path, Ops& ops, Trainer& trainer, 
   std::vector<float> values;
   for (const NamedTensor& t : optimizer_state_of(trainer)) {
     const bool optional = t.name == kLossScaler || t.name == kFp8History;
-    if (optional && !file.find(t.name)) continue;  // written by a rung that has none
+    if (!file.find(t.name)) {
+      if (optional) continue;  // written by a rung that has none
+      throw InputError(cat(path, ": no ", t.name, ", of an optimizer that the rung which wrote it has not; ",
+                           "start from its weights with --init"));
+    }
     const Entry& entry = file.require(t.name, stored_shape(t, t.conv1d));
     convert(values, entry.dtype, entry.bytes);
     ops(Upload{t.tensor, values.data()});

@@ -1,16 +1,23 @@
-// The first steps from a Hugging Face checkpoint against PyTorch's, on the same batches.
+// The first steps from a Hugging Face checkpoint against PyTorch's, on the same batches: of GPT-2, and of the
+// trainers of the ladder of learning.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "bench/plan/ladder.h"
 #include "model/checkpoint.h"
+#include "model/safetensors.h"
 #include "tests/files.h"
+#include "tests/losses.h"
 
 namespace stepladder {
 
@@ -21,27 +28,46 @@ inline std::string parity_folder() {
   return folder ? folder : STEPLADDER_TEST_DATA "/hf_parity";
 }
 
+/// A linked trainer in that folder's size, its parameters not yet filled, with its batches.
+struct ParityTraining {
+  ParityTraining(const std::string& name, Ops& backend, DType half) : ops(backend) {
+    const auto told = nlohmann::json::parse(read_file(folder + "/losses.json"));
+    config = config_of_checkpoint(folder + "/model.safetensors");
+    config.B = told["B"];
+    config.T = told["T"];
+    config.half = half;
+    lr = told["lr"];
+    const Hyper hyper{.beta1 = told["beta1"],
+                      .beta2 = told["beta2"],
+                      .eps = told["eps"],
+                      .weight_decay = told["weight_decay"],
+                      .grad_clip = told["grad_clip"],
+                      .loss_scale = 256.0F};  // low enough that no step is skipped
+    const auto& builds = linked_rungs();
+    const auto build = std::ranges::find(builds, name, &RungBuild::name);
+    check(build != builds.end(), name, " is not linked");
+    Arena plan;
+    build->make(ops, plan, config, hyper);
+    arena = std::make_unique<Arena>(ops, plan.bytes());
+    trainer = build->make(ops, *arena, config, hyper);
+    trainer->reset();
+  }
+
+  const std::string folder = parity_folder();
+  Ops& ops;
+  Config config;
+  float lr = 0.0F;
+  std::unique_ptr<Arena> arena;
+  std::unique_ptr<Trainer> trainer;
+};
+
 /// Every step's loss, and in fp32 every gradient norm, is PyTorch's within 1e-4 and the rung's own tolerance.
 inline void expect_parity(const Rung& rung, Ops& ops) {
   const std::string folder = parity_folder();
   const auto reference = nlohmann::json::parse(read_file(folder + "/losses.json"));
-  Config config = config_of_checkpoint(folder + "/model.safetensors");
-  config.B = reference["B"];
-  config.T = reference["T"];
-  const Hyper hyper{.beta1 = reference["beta1"],
-                    .beta2 = reference["beta2"],
-                    .eps = reference["eps"],
-                    .weight_decay = reference["weight_decay"],
-                    .grad_clip = reference["grad_clip"]};
-
-  const auto& builds = linked_rungs();
-  const auto build = std::ranges::find(builds, rung.name, &RungBuild::name);
-  ASSERT_NE(build, builds.end()) << rung.name << " is not linked";
-  Arena plan;
-  build->make(ops, plan, config, hyper);
-  Arena arena(ops, plan.bytes());
-  const auto trainer = build->make(ops, arena, config, hyper);
-  trainer->reset();
+  const ParityTraining training(rung.name, ops, DType::bf16);
+  const Config& config = training.config;
+  Trainer* const trainer = training.trainer.get();
   load_weights(folder + "/model.safetensors", ops, trainer->tensors().params, config, kGpt2);
   trainer->prepare();
 
@@ -59,6 +85,51 @@ inline void expect_parity(const Rung& rung, Ops& ops) {
     EXPECT_TRUE(std::abs(trainer->grad_norm() - norms[step]) <= tolerance * norms[step])
         << "step " << step << ": norm " << trainer->grad_norm() << ", PyTorch's " << norms[step];
   }
+}
+
+/// Fills parameters that are not all GPT-2's as make_learning_cases.py has them: those that are as the file
+/// says, but for matrices that begin at 0; a head as wte with its rows in reverse.
+inline void load_learning_weights(const ParityTraining& training) {
+  const Safetensors file(training.folder + "/model.safetensors");
+  training.trainer->init(1337);
+  for (const NamedTensor& p : training.trainer->tensors().params.each()) {
+    const bool head = p.name == "lm_head.weight";
+    const auto& entry = file.tensors().at("transformer." + (head ? "wte.weight" : p.name));
+    std::vector<float> stored(static_cast<size_t>(p.tensor.numel())), values = stored;
+    training.ops(Download{values.data(), p.tensor});
+    if (p.conv1d && std::ranges::count(values, 0.0F) == p.tensor.numel()) continue;
+    ASSERT_EQ(entry.bytes.size(), p.tensor.bytes()) << p.name;
+    std::memcpy(stored.data(), entry.bytes.data(), entry.bytes.size());
+    const auto rows = static_cast<size_t>(p.tensor.rows()), cols = static_cast<size_t>(p.tensor.cols());
+    for (size_t r = 0; r < rows; ++r)
+      for (size_t c = 0; c < cols; ++c)
+        values[r * cols + c] = stored[p.conv1d ? c * rows + r : (head ? rows - 1 - r : r) * cols + c];
+    training.ops(Upload{p.tensor, values.data()});
+  }
+}
+
+/// Each step's loss and gradient norm of a trainer of the ladder of learning, or of one of its ablations, is
+/// PyTorch's within `tolerance`, in f32 or 16 bits.
+inline void expect_learning_parity(const std::string& name, Ops& ops, DType half, double tolerance) {
+  const auto reference =
+      nlohmann::json::parse(read_file(parity_folder() + "/learning.json"))["trainers"][name];
+  const ParityTraining training(name, ops, half);
+  load_learning_weights(training);
+  training.trainer->prepare();
+  if (half == DType::f32) ops.set_matmul_precision(Precision::fp32);
+  Loader data(std::make_shared<const Tokens>(training.folder + "/tokens.bin", training.config.V),
+              training.config.B, training.config.T);
+  std::vector<double> losses, norms;
+  const auto expected = reference["losses"].get<std::vector<double>>();
+  ASSERT_GE(expected.size(), 10U) << name;
+  while (losses.size() < expected.size()) {
+    training.trainer->step(data, static_cast<int64_t>(losses.size()), training.lr);
+    losses.push_back(training.trainer->train_loss());
+    norms.push_back(training.trainer->grad_norm());
+  }
+  expect_close(losses, expected, tolerance, name + ", loss");
+  if (half == DType::f32)
+    expect_close(norms, reference["norms"].get<std::vector<double>>(), tolerance, name + ", norm");
 }
 
 }  // namespace stepladder

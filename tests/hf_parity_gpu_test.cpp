@@ -6,21 +6,34 @@
 namespace stepladder {
 namespace {
 
-class HuggingFaceParityGpu : public ::testing::TestWithParam<Rung> {};
+class ParityGpu : public ::testing::TestWithParam<Rung> {
+ protected:
+  void SetUp() override {
+    try {
+      ops = make_cuda_ops(0, gpu_test_options());
+    } catch (const UnsupportedError& error) {
+      GTEST_SKIP() << error.what();
+    }
+    const std::string reason = unsupported_reason(GetParam().compute_capability, ops->device().info());
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
+  std::unique_ptr<Ops> ops;
+};
+class HuggingFaceParityGpu : public ParityGpu {};
+class LearningParityGpu : public ParityGpu {};
 
 TEST_P(HuggingFaceParityGpu, TenStepsGiveTheSameLossesAndNorms) {
-  std::unique_ptr<Ops> ops;
-  try {
-    ops = make_cuda_ops(0, gpu_test_options());
-  } catch (const UnsupportedError& error) {
-    GTEST_SKIP() << error.what();
-  }
-  const std::string reason = unsupported_reason(GetParam().compute_capability, ops->device().info());
-  if (!reason.empty()) GTEST_SKIP() << reason;
   expect_parity(GetParam(), *ops);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ladder, HuggingFaceParityGpu, ::testing::ValuesIn(trainers()),
+TEST_P(LearningParityGpu, TenStepsGiveTheSameLossesButForRounding) {
+  const bool bf16 = ops->device().info().bf16;
+  expect_learning_parity(GetParam().name, *ops, bf16 ? DType::bf16 : DType::f16, rounding_of(GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ladder, HuggingFaceParityGpu, ::testing::ValuesIn(trainers_of(ladder())),
+                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Ladder, LearningParityGpu, ::testing::ValuesIn(trainers_of(*our_ladder("learning"))),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -179,5 +179,45 @@ TEST(Parameters, AnOptimizerTakesThoseThatItKeepsMomentsOf) {
   EXPECT_EQ(adamw[0].w.data, others.group->query_gain.data);
 }
 
+TEST(Parameters, ThoseThatAreAskedForShareTheirTensors) {
+  const Allocated<Others> others;
+  const ParameterGroup gains =
+      others.group->where([](const Parameter& p) { return p.name.ends_with("gain"); });
+  ASSERT_EQ(gains.list().size(), 1U);
+  EXPECT_EQ(gains.list()[0].tensor.data, others.group->query_gain.data);
+  EXPECT_EQ(gains.num_params(), kLayers * kChannels);
+}
+
+TEST(Parameters, AnUntiedHeadIsMultipliedByInsteadOfTheEmbeddings) {
+  Config config = Config::named("gpt2-tiny");
+  config.L = kLayers, config.C = kChannels, config.NH = 1, config.V = kVocabulary;
+  struct Untied : Params {
+    Untied(Arena& arena, const std::string& group, const Config& sizes)
+        : Params(arena, group, sizes, DType::f32, kPadded) {}
+    Tensor head = untie_head();
+  };
+  const Allocated<Params> tied(config);
+  const Allocated<Untied> untied(config);
+  EXPECT_EQ(untied.group->head.shape, (Shape{kPadded, kChannels}));
+  EXPECT_EQ(untied.group->find("lm_head.weight").data, untied.group->head.data);
+  EXPECT_EQ(untied.group->num_params(), tied.group->num_params() + kVocabulary * kChannels);
+  EXPECT_EQ(untied.values("wte.weight"), tied.values("wte.weight"));
+  EXPECT_NE(untied.values("lm_head.weight"), untied.values("wte.weight"));
+  // Embeddings that are looked up cost nothing, and nothing but the sum over tokens writes their gradient.
+  EXPECT_EQ(flops_per_token(*untied.group, config).nanogpt, flops_per_token(*tied.group, config).nanogpt);
+  EXPECT_EQ(untied.group->outside_gemms().front().data, untied.group->wte.data);
+  EXPECT_NE(tied.group->outside_gemms().front().data, tied.group->wte.data);
+}
+
+TEST(Parameters, WithoutPositionsTheOthersAreTheSame) {
+  Config config = Config::named("gpt2-tiny");
+  config.L = kLayers, config.C = kChannels, config.NH = 1, config.V = kVocabulary;
+  const Allocated<Params> gpt2(config);
+  const Allocated<ParamsWithoutPositions> others(config);
+  EXPECT_EQ(others.group->wpe.data, nullptr);
+  EXPECT_EQ(others.group->num_params(), gpt2.group->num_params() - config.max_T * kChannels);
+  EXPECT_EQ(others.values("h.1.mlp.c_proj.weight"), gpt2.values("h.1.mlp.c_proj.weight"));
+}
+
 }  // namespace
 }  // namespace stepladder

@@ -27,7 +27,7 @@ class ProfileGpuTest : public testing::TestWithParam<std::string> {
       GTEST_SKIP() << error.what();
     }
     const std::string reason =
-        unsupported_reason(ladder().find(GetParam()).compute_capability, cuda_->device().info());
+        unsupported_reason(find_rung(GetParam()).compute_capability, cuda_->device().info());
     if (!reason.empty()) GTEST_SKIP() << reason;
   }
 

@@ -40,12 +40,21 @@ TEST_P(StepFlops, AreThoseOfTheFormulaForModelFlops) {
   EXPECT_DOUBLE_EQ(flops_per_token(config).nanogpt,
                    6.0 * (N + 13.0 * LC + 2.0 * static_cast<double>(config.C)) + 12.0 * LC * T);
 
+  // Muon's five iterations are of the step, whatever its tokens: A = x x^T, A^2, and the sum of both by x.
+  double muon = 0.0;
+  if (std::ranges::count(traced.calls, OpKind::muon, &OpCall::kind) > 0) {
+    const double C = static_cast<double>(config.C), L = static_cast<double>(config.L);
+    for (const auto& [matrices, longer] :
+         {std::pair(3 * L, C), std::pair(L, C), std::pair(L, 4 * C), std::pair(L, 4 * C)})
+      muon += 5 * matrices * (2 * C * C * longer + 2 * C * C * C + 2 * C * C * longer);
+  }
+
   const double attention = traced.flops(OpKind::attention);
   if (attention == 0.0) {
     EXPECT_DOUBLE_EQ(traced.flops(OpKind::gemm), tokens * (6.0 * N + 12.0 * LC * T));
   } else {
     // Flash attention leaves the future out, and makes q k^T twice: 2 + 5 products instead of 6.
-    EXPECT_DOUBLE_EQ(traced.flops(OpKind::gemm), tokens * 6.0 * N);
+    EXPECT_DOUBLE_EQ(traced.flops(OpKind::gemm), tokens * 6.0 * N + muon);
     EXPECT_DOUBLE_EQ(attention, tokens * 14.0 * LC * (T + 1.0) / 2.0);
   }
 }

@@ -22,6 +22,7 @@
 #include "tests/command.h"
 #include "tests/files.h"
 #include "tests/processes.h"
+#include "tests/trainers.h"
 
 namespace stepladder {
 namespace {
@@ -491,6 +492,39 @@ TEST_F(RungCli, ResumedRunIsBitwiseTheUninterruptedOne) {
   std::memcpy(damaged.data(), &header, sizeof header);
   write_file(path("damaged"), damaged);
   expect_error(run(tiny({"--resume", path("damaged"), "--steps", "6"})), kExitUsage, "stepladder.batch");
+}
+
+TEST_F(RungCli, RungsOfTheLadderOfLearningGoOnToTheLastBitAndSample) {
+  for (const Rung& rung : trainers_of(*our_ladder("learning"))) {
+    const char* name = rung.name.c_str();
+    const auto train = [&](const char* steps, const Args& more) {
+      Args args = tiny({"--accumulate", "2", "--eval-every", "6", "--eval-batches", "2", "--deterministic",
+                        "--events", "3", "--steps", steps});
+      args.insert(args.end(), more.begin(), more.end());
+      Result result = run(args, name);
+      EXPECT_EQ(result.code, 0) << result.err;
+      return result;
+    };
+    const Result whole = train("6", {"--checkpoint", path("whole")});
+    train("3", {"--checkpoint", path("half")});
+    const Result rest = train("6", {"--resume", path("half"), "--checkpoint", path("resumed")});
+    ASSERT_EQ(rest.of("step").size(), 3U) << name;
+    EXPECT_EQ(rest.of("eval").back()["val_loss"], whole.of("eval").back()["val_loss"]) << name;
+    EXPECT_TRUE(read_file(path("whole")) == read_file(path("resumed"))) << name;
+
+    const Args resumed = {"--backend", "cpu", "--vocab",  "none", "--resume",        path("whole"),
+                          "--steps",   "0",   "--prompt", "ab",   "--sample-tokens", "8"};
+    const Result sample = run(resumed, name);
+    EXPECT_EQ(sample.code, 0) << sample.err;
+    EXPECT_EQ(sample.out.size(), 2U + 8U + 1U) << name;
+    EXPECT_EQ(run(resumed, name).out, sample.out) << name;
+    // Its files are no other rung's: of another architecture, or without AdamW's moments of the matrices.
+    const Result other = run(resumed, "13_cuda_graphs");
+    EXPECT_EQ(other.code, kExitUsage) << name;
+    EXPECT_TRUE(says(other.err, {path("whole"), rung.name == "01_muon" ? "stepladder.m.h.0.attn.c_attn.weight"
+                                                                       : "\"stepladder_"}))
+        << other.err;
+  }
 }
 
 TEST_F(RungCli, SavedWeightsStartAnotherRun) {

@@ -20,6 +20,7 @@
 #include "tests/files.h"
 #include "tests/gpu_options.h"
 #include "tests/losses.h"
+#include "tests/trainers.h"
 
 namespace stepladder {
 
@@ -81,7 +82,7 @@ class TrainerGpuTest : public testing::TestWithParam<Case> {
     } catch (const UnsupportedError& error) {
       GTEST_SKIP() << error.what();
     }
-    const Rung& rung = ladder().find(GetParam().rung.name);
+    const Rung& rung = find_rung(GetParam().rung.name);
     const std::string reason = unsupported_reason(rung.compute_capability, cuda_->device().info());
     if (!reason.empty()) GTEST_SKIP() << reason;
     if (rung.math == MathMode::half && GetParam().half == DType::bf16 && !cuda_->device().info().bf16)
@@ -120,7 +121,7 @@ class TrainerGpuTest : public testing::TestWithParam<Case> {
 
   /// Of the operands that the rung's GEMMs round.
   float epsilon() const {
-    switch (ladder().find(GetParam().rung.name).math.value()) {
+    switch (find_rung(GetParam().rung.name).math.value()) {
       case MathMode::fp32:
         return 0x1p-24F;
       case MathMode::tf32:
@@ -135,7 +136,7 @@ class TrainerGpuTest : public testing::TestWithParam<Case> {
 
   /// Both of each step, as far as the rung allows.
   static void expect_agreement(const Trajectory& got, const Trajectory& expected) {
-    const double rung = ladder().find(GetParam().rung.name).tolerance;
+    const double rung = rounding_of(find_rung(GetParam().rung.name));
     expect_close(got.losses, expected.losses, std::max(1e-4, rung), "loss");
     expect_close(got.norms, expected.norms, std::max(1e-3, 10.0 * rung), "gradient norm");
     EXPECT_LT(got.losses.back(), got.losses.front());
@@ -192,7 +193,7 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const RungBuild& rung : linked_rungs())
     for (const DType half : {DType::bf16, DType::f16})
-      if (half == DType::bf16 || ladder().find(rung.name).math == MathMode::half) all.push_back({rung, half});
+      if (half == DType::bf16 || find_rung(rung.name).math == MathMode::half) all.push_back({rung, half});
   return all;
 }
 

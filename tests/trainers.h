@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <vector>
 
@@ -9,13 +10,23 @@
 
 namespace stepladder {
 
-/// Not those that run another rung's with the largest batch that fits.
-inline std::vector<Rung> trainers() {
+/// Those of one ladder: not those that run another rung's, with the largest batch that fits.
+inline std::vector<Rung> trainers_of(const Ladder& ladder) {
   std::vector<Rung> own;
-  for (const Ladder& ladder : our_ladders())
-    std::ranges::copy_if(ladder.rungs, std::back_inserter(own),
-                         [](const Rung& rung) { return rung.trainer == rung.name; });
+  std::ranges::copy_if(ladder.rungs, std::back_inserter(own),
+                       [](const Rung& rung) { return rung.trainer == rung.name; });
   return own;
+}
+inline std::vector<Rung> trainers() {
+  std::vector<Rung> all;
+  for (const Ladder& ladder : our_ladders()) std::ranges::move(trainers_of(ladder), std::back_inserter(all));
+  return all;
+}
+
+/// How far rounding may take a rung's losses, relatively, from those of the same steps in f32. One that
+/// learns something else than its ladder's first is as far off as what it builds on.
+inline double rounding_of(const Rung& rung) {
+  return std::isfinite(rung.tolerance) ? rung.tolerance : ladder().find("13_cuda_graphs").tolerance;
 }
 
 }  // namespace stepladder
