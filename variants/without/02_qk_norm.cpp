@@ -61,6 +61,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor ln2rstd = arena.alloc("activations/ln2rstd", f32, {L, B, T});
   Tensor fch = arena.alloc("activations/fch", act, {L, B, T, 4 * C});
   Tensor fcact = arena.alloc("activations/fcact", act, {L, B, T, 4 * C});
+  const NotGpt2 relu_squared{*this, "relu_squared"};
   Tensor lnf = arena.alloc("activations/lnf", act, {B, T, C});
   Tensor lnfmean = arena.alloc("activations/lnfmean", f32, {B, T});
   Tensor lnfrstd = arena.alloc("activations/lnfrstd", f32, {B, T});
@@ -203,9 +204,9 @@ struct Gpt2Trainer final : Trainer {
 
       ops(LayerNormForward{ln2[l], ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]});
 
-      // fcact = gelu(fch), fch = ln2 W^T + b  (B,T,4C)
+      // fcact = max(fch, 0)^2, fch = ln2 W^T + b  (B,T,4C)
       ops(LinearForward{fch[l], ln2[l], weights.fcw[l], weights.fcb[l]});
-      ops(GeluForward{fcact[l], fch[l]});
+      ops(ReluSquaredForward{fcact[l], fch[l]});  // So et al. 2021
 
       // res1 of the next block = res2 + fcact W^T + b
       ops(LinearForward{res1[l + 1], fcact[l], weights.fcprojw[l], weights.fcprojb[l], res2[l]});
@@ -250,7 +251,7 @@ struct Gpt2Trainer final : Trainer {
       // res1 of the next block = res2 + fcact W^T + b  (B,T,4C) <- (B,T,C)
       ops(Matmul{dfch, dres, weights.fcprojw[l], MatOp::NN});
       ops(Matmul{grads.fcprojw[l], dres, fcact[l], MatOp::TN, write});
-      ops(GeluBackward{dfch, dfch, fch[l]});
+      ops(ReluSquaredBackward{dfch, dfch, fch[l]});
 
       // fch = ln2 W^T + b  (B,T,C) <- (B,T,4C)
       ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
