@@ -116,6 +116,13 @@ struct Gpt2Trainer final : Trainer {
     ops(Zero{scratch.x});  // for the search
   }
 
+  // Projections begin at 0, so that each block begins as the identity.
+  void init(uint64_t seed) override {
+    Trainer::init(seed);
+    ops(Zero{params.attprojw});
+    ops(Zero{params.fcprojw});
+  }
+
   // ---- one step ------------------------------------------------------------------------------------------
 
   void step(Loader& data, int64_t step, float lr) override {
