@@ -84,16 +84,17 @@ TEST(Sample, RefusesOptionsThatMeanNothing) {
   EXPECT_TRUE(says(input_error([&] { sample_token(logits, {1.0F, -1}, 0.5); }), {"top-k -1"}));
 }
 
-// ---- generate: the first rung on the CPU, weights as initialised -----------------------------------------
+// ---- generate: a rung on the CPU, the first where none is said, weights as initialised
+// -----------------------------------------
 
 struct Speaker {
-  explicit Speaker(int64_t V = 50257) {
+  explicit Speaker(int64_t V = 50257, const std::string& rung = "00_fp32_baseline") {
     config.B = 1;
     config.T = config.max_T = 8;
     config.V = V;
     config.L = config.NH = 1;
     config.C = 16;
-    const TrainerFactory& make = linked_rungs().at(0).make;
+    const TrainerFactory& make = std::ranges::find(linked_rungs(), rung, &RungBuild::name)->make;
     Arena plan;
     make(*ops, plan, config, {});
     arena = std::make_unique<Arena>(*ops, plan.bytes());
@@ -133,6 +134,19 @@ TEST(Generate, FeedsWhatItDrewBack) {
     EXPECT_EQ(token, sample_token(speaker.trainer->next_logits(text), {0.0F, 0}, 0.5));
     text.push_back(token);
   }
+}
+
+TEST(Generate, CountsLogitsAsATrainerCapsThem) {
+  Speaker capped(500, "07_soft_cap"), plain(500, "06_zero_projections");
+  const std::vector<int32_t> prompt = {1, 2, 3};
+  for (Speaker* speaker : {&capped, &plain})  // logits large enough to be capped
+    for (const NamedTensor& p : speaker->trainer->tensors().params.each())
+      if (p.name == "ln_f.weight") (*speaker->ops)(Affine{p.tensor, p.tensor, 500.0F, 0.0F});
+  for (Speaker* speaker : {&capped, &plain}) speaker->trainer->prepare();
+  const auto expected = plain.trainer->next_logits(prompt), logits = capped.trainer->next_logits(prompt);
+  EXPECT_GT(*std::ranges::max_element(expected), 30.0F);
+  for (size_t i = 0; i < logits.size(); ++i)
+    EXPECT_FLOAT_EQ(logits[i], 30.0F * std::tanh(expected[i] / 30.0F));
 }
 
 TEST(Generate, WithoutAPromptStartsAfterEndOfText) {

@@ -224,9 +224,13 @@ struct Gpt2Trainer final : Trainer {
     ops(Matmul{logits, lnf, weights.wte, MatOp::NT});  // (B,T,Vp)
   }
 
+  // Logits count as 30 tanh(logits / 30): none is above 30 (Gemma Team 2024).
+  float soft_cap() const override { return 30.0F; }
+  const NotGpt2 capped{*this, "soft_cap"};
+
   // loss += mean of -log softmax(logits)[target]
   void cross_entropy() {
-    ops(CrossEntropyForward{losses, logits, targets, V});
+    ops(CrossEntropyForward{losses, logits, targets, V, soft_cap()});
     ops(AddMean{loss, losses});
   }
 
@@ -242,7 +246,7 @@ struct Gpt2Trainer final : Trainer {
     const LossScale dloss{1.0F / static_cast<float>(B * T * hyper.accumulate), loss_scaler};
     const Tensor dlogits = logits;  // in the same memory
     ops.phase("classifier backward");
-    ops(CrossEntropyForwardBackward{losses, dlogits, targets, V, dloss});
+    ops(CrossEntropyForwardBackward{losses, dlogits, targets, V, dloss, soft_cap()});
     ops(AddMean{loss, losses});
 
     ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
