@@ -11,6 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 BIN = Path(os.environ["STEPLADDER_BIN"])
+SMALL = ("--backend", "cpu", "--model", "gpt2-tiny", "--batch", "1", "--seq", "32", "--steps", "3", "--warmup", "1",
+         "--rounds", "1", "--data", ROOT / "data/austen.txt")
 LINES = ("one", "two", "three", "four")
 
 
@@ -119,16 +121,19 @@ class Commands(unittest.TestCase):
         self.assertEqual(first["lines"], len(trainer.read_text().splitlines()))
 
     def test_runs_and_reports(self):
-        small = ("--backend", "cpu", "--model", "gpt2-tiny", "--batch", "1", "--seq", "32", "--steps", "3",
-                 "--warmup", "1", "--rounds", "1")
-        self.stepladder("run", "--ladder", "learning", *small, "--out", "r.jsonl", "--data", ROOT / "data/austen.txt")
-        self.assertIn("00_adamw", self.stepladder("report", "r.jsonl").stdout)
+        self.stepladder("run", "--ladder", "learning", "--rungs", "00,01,08", *SMALL, "--out", "r.jsonl")
+        self.assertIn("01_muon", self.stepladder("report", "r.jsonl").stdout)
         exported = json.loads(self.stepladder("export", "r.jsonl", "--format", "json").stdout)
         self.assertEqual(exported["plan"]["ladder"]["name"], "learning")
         self.assertEqual({run["status"] for run in exported["runs"]}, {"ok"})
         self.stepladder("resume", "r.jsonl", "--rounds", "2")
-        refused = self.stepladder("ablate", "--ladder", "learning", *small, code=2)
-        self.assertIn("learning", refused.stderr)
+
+    def test_ablates(self):
+        self.stepladder("ablate", "--ladder", "learning", "--rungs", "rotary", *SMALL, "--out", "a.jsonl")
+        exported = json.loads(self.stepladder("export", "a.jsonl", "--format", "json").stdout)
+        measured = {run["variant"]: run["status"] for run in exported["runs"]}
+        self.assertLessEqual({"without/03_rotary", "only/03_rotary", "00_adamw", "08_untied_head"}, measured.keys())
+        self.assertEqual(set(measured.values()), {"ok"})
 
     def test_its_name_is_taken(self):
         (self.root / "ladder.json").write_text(json.dumps(

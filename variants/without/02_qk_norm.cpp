@@ -29,7 +29,7 @@ struct Gpt2Trainer final : Trainer {
   // Of GEMMs of f32 tensors, from 05 on with --dtype fp32 alone: in full, or with inputs rounded to TF32.
   const Precision precision = Precision::tf32;
 
-  // Parameters that AdamW updates, in f32, and their copy that the passes read. wte is the output head too.
+  // Parameters that AdamW updates, in f32, and their copy that the passes read.
   Params params{arena, "params", config, f32, Vp};
   Params weights{arena, "weights", config, act, Vp};
   // Gradients of several micro-batches add up in f32: in bf16 a sum stands still at 256 times a term.
@@ -38,6 +38,10 @@ struct Gpt2Trainer final : Trainer {
   ParameterGroup muon_m{arena, "muon_m", f32, params.where(is_block_matrix)};
   ParameterGroup adam_m{arena, "adam_m", f32, params.where(std::not_fn(is_block_matrix))};
   ParameterGroup adam_v{arena, "adam_v", f32, adam_m};
+
+  // The output head has a matrix of its own (Vp,C) in each of them, and wte is only looked up.
+  Tensor head = weights.untie_head(), dhead = grads.untie_head();
+  Tensor updated[3] = {params.untie_head(), adam_m.untie_head(), adam_v.untie_head()};
 
   // The batch, its loss, and the global norm of its gradients.
   Tensor tokens = arena.alloc("batch/tokens", i32, {B, T});
@@ -221,7 +225,7 @@ struct Gpt2Trainer final : Trainer {
 
     ops.phase("classifier");
     ops(LayerNormForward{lnf, lnfmean, lnfrstd, res1[L], weights.lnfw, weights.lnfb});
-    ops(Matmul{logits, lnf, weights.wte, MatOp::NT});  // (B,T,Vp)
+    ops(Matmul{logits, lnf, head, MatOp::NT});  // (B,T,Vp)
   }
 
   // Logits count as 30 tanh(logits / 30): none is above 30 (Gemma Team 2024).
@@ -249,8 +253,8 @@ struct Gpt2Trainer final : Trainer {
     ops(CrossEntropyForwardBackward{losses, dlogits, targets, V, dloss, soft_cap()});
     ops(AddMean{loss, losses});
 
-    ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
-    ops(Matmul{grads.wte, dlogits, lnf, MatOp::TN, write});
+    ops(Matmul{dln, dlogits, head, MatOp::NN});
+    ops(Matmul{dhead, dlogits, lnf, MatOp::TN, write});
     ops(Zero{dres});
     // Also, as sums over rows of dres, the bias gradient of the last block's projection.
     ops(LayerNormBackward{dres, NormParams{grads.lnfw, grads.lnfb}, grads.fcprojb[L - 1], dln,

@@ -1,0 +1,328 @@
+// A complete trainer of GPT-2, top to bottom: what it allocates, one step, forward, backward, update.
+// The loop over steps, with evaluation and checkpoints, is bench/rung/training.cpp.
+#include "model/data.h"
+#include "model/feed.h"
+#include "model/gpt2.h"
+#include "model/muon.h"
+
+namespace stepladder {
+namespace {
+
+struct Gpt2Trainer final : Trainer {
+  // The base has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
+  // Matmul{c, a, b, op}: NN is c = a b, NT c = a b^T, TN c = a^T b; with Write::add, c += that.
+  using Trainer::Trainer;
+  using Params = ParamsWithoutPositions;  // positions are rotations of q and k
+
+  // B sequences of T tokens; L blocks of C channels in NH heads of HS = C / NH.
+  const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH;
+  // V tokens in the vocabulary; with padding Vp, the rows of wte and columns of the logits.
+  const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
+  // Rotary embedding's angles: cosine and sine for each position and pair of channels, (T,HS/2,2).
+  Tensor angles = arena.alloc("batch/angles", f32, {T, C / NH / 2, 2});
+  const NotGpt2 rotary{*this, "rotary"};
+  // Type of activations and gradients.
+  const DType act = config.half;  // bf16, or what --dtype says
+  // Of GEMMs of f32 tensors, from 05 on with --dtype fp32 alone: in full, or with inputs rounded to TF32.
+  const Precision precision = Precision::tf32;
+
+  // Parameters that AdamW updates, in f32, and their copy that the passes read.
+  Params params{arena, "params", config, f32, Vp};
+  Params weights{arena, "weights", config, act, Vp};
+  // Gradients of several micro-batches add up in f32: in bf16 a sum stands still at 256 times a term.
+  Params grads{arena, "grads", config, hyper.accumulate > 1 ? f32 : act, Vp};
+  // Muon updates the blocks' matrices, AdamW the rest: embeddings, head and vectors.
+  ParameterGroup muon_m{arena, "muon_m", f32, params.where(is_block_matrix)};
+  ParameterGroup adam_m{arena, "adam_m", f32, params.where(std::not_fn(is_block_matrix))};
+  ParameterGroup adam_v{arena, "adam_v", f32, adam_m};
+
+  // The output head has a matrix of its own (Vp,C) in each of them, and wte is only looked up.
+  Tensor head = weights.untie_head(), dhead = grads.untie_head();
+  Tensor updated[3] = {params.untie_head(), adam_m.untie_head(), adam_v.untie_head()};
+
+  // The batch, its loss, and the global norm of its gradients.
+  Tensor tokens = arena.alloc("batch/tokens", i32, {B, T});
+  Tensor targets = arena.alloc("batch/targets", i32, {B, T});
+  Feed feed{ops, arena, config};  // the next batch on its way
+  Tensor loss = arena.alloc("batch/loss", f32, {1});
+  Tensor norm = arena.alloc("batch/norm", f32, {1});
+  Tensor loss_scaler = act == f16 ? arena.alloc("batch/loss_scaler", f32, {4}) : Tensor{};
+
+  // Activations that the backward pass reads: l = 0 to L - 1 are the blocks'.
+  Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // input of block l
+  Tensor ln1 = arena.alloc("activations/ln1", act, {L, B, T, C});
+  Tensor ln1mean = arena.alloc("activations/ln1mean", f32, {L, B, T});
+  Tensor ln1rstd = arena.alloc("activations/ln1rstd", f32, {L, B, T});
+  Tensor qkvs = arena.alloc("activations/qkvs", act, {L, B, T, 3 * C});
+  Tensor qkrstd = arena.alloc("activations/qkrstd", f32, {L, B, T, 2 * NH});
+  const NotGpt2 qk_norm{*this, "qk_norm"};
+  Tensor lse = arena.alloc("activations/lse", f32, {L, B, NH, T});  // log sum exp(scores), for backward
+  Tensor atty = arena.alloc("activations/atty", act, {L, B, T, C});
+  Tensor res2 = arena.alloc("activations/res2", act, {L, B, T, C});  // res1 + attention
+  Tensor ln2 = arena.alloc("activations/ln2", act, {L, B, T, C});
+  Tensor ln2mean = arena.alloc("activations/ln2mean", f32, {L, B, T});
+  Tensor ln2rstd = arena.alloc("activations/ln2rstd", f32, {L, B, T});
+  Tensor fch = arena.alloc("activations/fch", act, {L, B, T, 4 * C});
+  Tensor fcact = arena.alloc("activations/fcact", act, {L, B, T, 4 * C});
+  const NotGpt2 relu_squared{*this, "relu_squared"};
+  Tensor lnf = arena.alloc("activations/lnf", act, {B, T, C});
+  Tensor lnfmean = arena.alloc("activations/lnfmean", f32, {B, T});
+  Tensor lnfrstd = arena.alloc("activations/lnfrstd", f32, {B, T});
+  Tensor logits = arena.alloc("activations/logits", act, {B, T, Vp});
+  Tensor losses = arena.alloc("activations/losses", f32, {B, T});
+
+  // Scratch that every block uses again.
+  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
+  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // gradient of res2 or res1
+  Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
+  Tensor dqkv = arena.alloc("scratch/dqkv", act, {B, T, 3 * C});
+  Tensor dfch = arena.alloc("scratch/dfch", act, {B, T, 4 * C});
+
+  // What clipping and AdamW work on, all tensors at once.
+  Tensor clip = arena.alloc("scratch/clip", f32, {1});
+  std::vector<AdamWTensor> adamw = adamw_tensors(params, grads, adam_m, adam_v, weights);
+  Tensor schedule = arena.alloc("scratch/schedule", f32, {2});  // learning rate, number of the step from 1
+
+  // Muon's learning rate is a multiple of AdamW's; its matrices decay by as much a step as under AdamW.
+  const float muon_rate = 20.0F, muon_beta = 0.95F, muon_decay = hyper.weight_decay / muon_rate;
+  Tensor muon_lr = arena.alloc("scratch/muon_lr", f32, {1});
+  // Stacks of matrices. Queries, keys and values have one each: (L,3C,C) are 3L of them.
+  std::vector<MuonTensor> muon = {
+      muon_tensor("h.*.attn.c_attn.weight", {3 * L, C, C}),
+      muon_tensor("h.*.attn.c_proj.weight", {L, C, C}),
+      muon_tensor("h.*.mlp.c_fc.weight", {L, 4 * C, C}),
+      muon_tensor("h.*.mlp.c_proj.weight", {L, C, 4 * C}),
+  };
+  MuonTensor muon_tensor(const char* name, const Shape& matrices) const {
+    const auto of = [&](const ParameterGroup& group) { return group.find(name).view(matrices); };
+    return {of(params), of(grads), of(muon_m), of(weights)};
+  }
+  // What makes the largest stack orthogonal: matrices (L,4C,C) and their products (3L,C,C).
+  NewtonSchulz scratch{arena.alloc("scratch/muon_x", act, {L, 4 * C, C}),
+                       arena.alloc("scratch/muon_y", act, {L, 4 * C, C}),
+                       arena.alloc("scratch/muon_gram", act, {3 * L, C, C}),
+                       arena.alloc("scratch/muon_poly", act, {3 * L, C, C})};
+
+  TrainerTensors tensors() const override {
+    return {params, optimizer_state(), weights, grads, logits, loss, norm, loss_scaler};
+  }
+  std::vector<OptimizerState> optimizer_state() const {
+    return {{"m", adam_m}, {"v", adam_v}, {"muon", muon_m}};
+  }
+
+  void prepare() override {
+    // Called once the parameters are loaded.
+    ops(RotaryTable{angles});
+    ops.set_matmul_precision(precision);
+    for (const AdamWTensor& t : adamw) ops(Copy{t.param_copy, t.w});
+    for (const MuonTensor& t : muon) ops(Copy{t.param_copy, t.w});
+    ops(Zero{scratch.x});  // for the search
+  }
+
+  // Projections begin at 0, so that each block begins as the identity.
+  void init(uint64_t seed) override {
+    Trainer::init(seed);
+    ops(Zero{params.attprojw});
+    ops(Zero{params.fcprojw});
+  }
+
+  // ---- one step ------------------------------------------------------------------------------------------
+
+  void step(Loader& data, int64_t step, float lr) override {
+    for (int micro = 0; micro < hyper.accumulate; ++micro) {
+      const Batch batch = feed.next(data);
+
+      load(batch);
+      if (!searched) search();
+      if (micro == 0) zero_grad();
+      if (!forward_backward) record();
+      forward_backward();
+      // The host gets here while the device still computes.
+      feed.send_ahead();
+    }
+    update(step, lr);
+    ops.phase(nullptr);  // ends the last one
+  }
+
+  // Times the algorithms that there are for each GEMM, on the first batch; the fastest are used from here on.
+  bool searched = false;
+  void search() {
+    ops.search([this] {
+      forward();
+      backward();
+      for (const MuonTensor& t : muon) newton_schulz(ops, scratch.like(t.w.shape));
+    });
+    searched = true;
+  }
+
+  void zero_grad() {
+    ops.phase("zero gradients");
+    // Where GEMMs write the gradients of matrices, only the others start from 0.
+    for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops(Zero{g});
+    ops(Zero{loss});
+  }
+
+  // Records both passes as CUDA graphs with programmatic dependent launch: a kernel may start while the one
+  // before still runs. They run once before, as libraries initialise at first use, which can't be recorded.
+  std::function<void()> forward_backward;
+  void record() {
+    const auto both = [this] {
+      forward();
+      backward();
+    };
+    both();
+    zero_grad();  // drops what that has added
+    forward_backward = ops.record(both, Launch::early);
+  }
+
+  void load(const Batch& batch) {
+    ops.phase("data");
+    feed.deliver(tokens, targets, batch);
+  }
+
+  // ---- forward -------------------------------------------------------------------------------------------
+
+  // For evaluation: logits and loss of a batch.
+  void forward(const Batch& batch) override {
+    load(batch);
+    forward();
+    cross_entropy();
+  }
+
+  // logits = GPT-2(tokens)
+  void forward() {
+    ops.phase("encoder");
+    ops(EncoderForward{res1[0], tokens, weights.wte});  // (B,T,C)
+
+    for (int64_t l = 0; l < L; ++l) {
+      ops.phase("forward block", l);
+      ops(LayerNormForward{ln1[l], ln1mean[l], ln1rstd[l], res1[l], weights.ln1w[l], weights.ln1b[l]});
+
+      const Tensor qkv = qkvs[l];  // kept for the backward pass
+      // qkv = ln1 W^T + b  (B,T,3C)
+      ops(LinearForward{qkv, ln1[l], weights.qkvw[l], weights.qkvb[l]});
+
+      // Each head of q and k is divided by its root mean square (B,T,2NH): softmax's input is bounded.
+      // Then it is rotated (Su et al. 2021): q k^T depends on how far apart two positions are.
+      ops(QkNormRotaryForward{qkv, qkrstd[l], angles});
+
+      // atty = softmax(q k^T / sqrt(HS)) v, causal  (B,T,C)
+      // FlashAttention-2 (Dao 2023), cuDNN's or model/cuda/flash_attention.cu: no (T,T) scores in memory.
+      ops(AttentionForward{atty[l], lse[l], qkv});
+
+      // res2 = res1 + atty W^T + b
+      ops(LinearForward{res2[l], atty[l], weights.attprojw[l], weights.attprojb[l], res1[l]});
+
+      ops(LayerNormForward{ln2[l], ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]});
+
+      // fcact = max(fch, 0)^2, fch = ln2 W^T + b  (B,T,4C)
+      ops(LinearForward{fch[l], ln2[l], weights.fcw[l], weights.fcb[l]});
+      ops(ReluSquaredForward{fcact[l], fch[l]});  // So et al. 2021
+
+      // res1 of the next block = res2 + fcact W^T + b
+      ops(LinearForward{res1[l + 1], fcact[l], weights.fcprojw[l], weights.fcprojb[l], res2[l]});
+    }
+
+    ops.phase("classifier");
+    ops(LayerNormForward{lnf, lnfmean, lnfrstd, res1[L], weights.lnfw, weights.lnfb});
+    ops(Matmul{logits, lnf, head, MatOp::NT});  // (B,T,Vp)
+  }
+
+  // Logits count as 30 tanh(logits / 30): none is above 30 (Gemma Team 2024).
+  float soft_cap() const override { return 30.0F; }
+  const NotGpt2 capped{*this, "soft_cap"};
+
+  // loss += mean of -log softmax(logits)[target]
+  void cross_entropy() {
+    ops(CrossEntropyForward{losses, logits, targets, V, soft_cap()});
+    ops(AddMean{loss, losses});
+  }
+
+  // ---- backward: the loss, and gradients; those of weights are added to grads ----------------------------
+  // A comment repeats the forward line, with the shapes of its gradients: computed <- given. The gradient of
+  // "res + ..." is that of both: dres stays as it is, and LayerNorms add theirs to it.
+
+  // With one micro-batch a step, GEMMs overwrite grads: an epilogue that sums a bias gradient can't add to
+  // it.
+  const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
+
+  void backward() {
+    const LossScale dloss{1.0F / static_cast<float>(B * T * hyper.accumulate), loss_scaler};
+    const Tensor dlogits = logits;  // in the same memory
+    ops.phase("classifier backward");
+    ops(CrossEntropyForwardBackward{losses, dlogits, targets, V, dloss, soft_cap()});
+    ops(AddMean{loss, losses});
+
+    ops(Matmul{dln, dlogits, head, MatOp::NN});
+    ops(Matmul{dhead, dlogits, lnf, MatOp::TN, write});
+    ops(Zero{dres});
+    // Also, as sums over rows of dres, the bias gradient of the last block's projection.
+    ops(LayerNormBackward{dres, NormParams{grads.lnfw, grads.lnfb}, grads.fcprojb[L - 1], dln,
+                          NormInput{res1[L], lnfmean, lnfrstd}, weights.lnfw});
+
+    for (int64_t l = L - 1; l >= 0; --l) {
+      ops.phase("backward block", l);
+
+      // res1 of the next block = res2 + fcact W^T + b  (B,T,4C) <- (B,T,C)
+      ops(Matmul{dfch, dres, weights.fcprojw[l], MatOp::NN});
+      ops(Matmul{grads.fcprojw[l], dres, fcact[l], MatOp::TN, write});
+      ops(ReluSquaredBackward{dfch, dfch, fch[l]});
+
+      // fch = ln2 W^T + b  (B,T,C) <- (B,T,4C)
+      ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
+      ops(LinearWeightBackward{grads.fcw[l], grads.fcb[l], dfch, ln2[l], write});
+
+      // LayerNorm and, as sums over rows of dres, the bias gradient of the projection before it
+      ops(LayerNormBackward{dres, NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
+                            NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
+
+      // res2 = res1 + atty W^T + b
+      const Tensor datty = proj;  // in the same memory
+      ops(Matmul{datty, dres, weights.attprojw[l], MatOp::NN});
+      ops(Matmul{grads.attprojw[l], dres, atty[l], MatOp::TN, write});
+
+      // atty = softmax(q k^T / sqrt(HS)) v, causal  (B,T,3C) <- (B,T,C)
+      ops(AttentionBackward{dqkv, datty, atty[l], lse[l], qkvs[l]});
+
+      ops(QkNormRotaryBackward{dqkv, qkvs[l], qkrstd[l], angles});
+
+      // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
+      ops(Matmul{dln, dqkv, weights.qkvw[l], MatOp::NN});
+      ops(LinearWeightBackward{grads.qkvw[l], grads.qkvb[l], dqkv, ln1[l], write});
+
+      const Tensor dbias = l > 0 ? grads.fcprojb[l - 1] : Tensor{};
+      ops(LayerNormBackward{dres, NormParams{grads.ln1w[l], grads.ln1b[l]}, dbias, dln,
+                            NormInput{res1[l], ln1mean[l], ln1rstd[l]}, weights.ln1w[l]});
+    }
+
+    ops.phase("encoder backward");
+    ops(EmbeddingBackward{grads.wte, tokens, dres});
+  }
+
+  // ---- update --------------------------------------------------------------------------------------------
+
+  void update(int64_t step, float lr) {
+    // Clip the global norm: g *= min(1, grad_clip / norm), as the optimizers read g.
+    ops.phase("clip");
+    ops(ClipGradNorm{clip, norm, grads.all(), hyper.grad_clip, loss_scaler});
+
+    // AdamW (Loshchilov and Hutter 2019), one kernel for all tensors.
+    ops.phase("optimizer");
+    ops(WriteValues{schedule, {lr, static_cast<float>(step + 1)}});
+    ops(AdamWStep{adamw, schedule, clip, hyper.adamw(), loss_scaler});
+
+    // Muon (Jordan et al. 2024): the momentum of each matrix, its singular values all made about 1.
+    ops(WriteValues{muon_lr, {muon_rate * lr}});
+    for (const MuonTensor& t : muon) {
+      const NewtonSchulz of = scratch.like(t.w.shape);
+      ops(MuonMomentum{of.x, t.m, t.g, clip, muon_beta, loss_scaler});
+      const Tensor update = newton_schulz(ops, of);
+      ops(MuonUpdate{t.w, t.param_copy, update, muon_lr, muon_decay, loss_scaler});
+    }
+  }
+};
+
+STEPLADDER_RUNG(Gpt2Trainer);
+
+}  // namespace
+}  // namespace stepladder
