@@ -16,13 +16,13 @@ struct TrainState {
   uint64_t seed = 0;
 };
 
-/// Loads weights into the parameters of a trainer of that architecture. By content: safetensors with GPT-2's names (with or without
-/// "transformer." and what wrappers add, such as "_orig_mod."; matrices as Conv1D or as nn.Linear has them;
-/// lm_head tied, missing, or without wte; tensors that GPT-2 has no place for ignored; F32, F16 or BF16), or
-/// llm.c's gpt2_124M.bin (20240326; version 3 fp32, 5 bf16). Throws InputError naming the file and the
-/// tensor: damaged, missing, unknown, not finite, or of another shape than `config`; what the file is if it
-/// holds no weights; and both architectures where the file's is not the trainer's. Files of Stepladder's note
-/// theirs, others are GPT-2's.
+/// Loads weights into the parameters of a trainer of that architecture. By content: safetensors with GPT-2's
+/// names (with or without "transformer." and what wrappers add, such as "_orig_mod."; matrices as Conv1D or
+/// as nn.Linear has them; lm_head tied, missing, or without wte; tensors that GPT-2 has no place for ignored;
+/// F32, F16 or BF16), or llm.c's gpt2_124M.bin (20240326; version 3 fp32, 5 bf16). Throws InputError naming
+/// the file and the tensor: damaged, missing, unknown, not finite, or of another shape than `config`; what
+/// the file is if it holds no weights; and both architectures where the file's is not the trainer's. Files of
+/// Stepladder's note theirs, others are GPT-2's.
 void load_weights(const std::string& path, Ops& ops, const ParameterGroup& params, const Config& config,
                   const std::string& architecture);
 
