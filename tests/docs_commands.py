@@ -98,10 +98,12 @@ def stand_in(name: str, words: list[str]) -> int:
         started = words if of_the_harness else ["-n", "2", *words[program:]]
         return subprocess.run([os.environ["DOCS_MPIRUN"], *started], check=False).returncode
     kind = name if name == "ops_benchmark" else words[0] if name == "stepladder" else "rung"
-    own = "--ladder" in words and "--peer" not in words
+    learning = "learning" in words
+    own = "--ladder" in words and not learning and "--peer" not in words
     added = (ADDED_TO_OWN if own else ADDED).get(kind, "").split()
     if kind in ("run", "ablate", "gate", "calibrate", "overhead") and not own and "--rungs" not in words:
-        few = "13,15" if "--devices" in words else "00,13" if kind == "run" else "03" if kind == "ablate" else "13"
+        of_run = "00,08" if learning else "00,13"
+        few = "13,15" if "--devices" in words else of_run if kind == "run" else "03" if kind == "ablate" else "13"
         added += ["--rungs", few]
     if "--until-loss" in words:  # which decides how many steps there are
         added[added.index("--steps")] = "--max-steps"
