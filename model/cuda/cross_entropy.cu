@@ -81,7 +81,24 @@ struct AsFp8 {
   }
 };
 
+/// e^(x - max). Of f32 x the difference is taken first: max * log2(e), rounded, is off by more than a unit in
+/// the last place of e^(x - max), and probabilities near 1 would leave their loss's gradient no digits.
+template <class T>
+struct ExpBelow {
+  float max, base;
+
+  __device__ explicit ExpBelow(float of) : max(of), base(of * kLog2E) {}
+  __device__ float operator()(float x) const {
+    if constexpr (sizeof(T) == sizeof(float)) {
+      return exp2_fast((x - max) * kLog2E);
+    } else {
+      return exp2_fast(x * kLog2E - base);
+    }
+  }
+};
+
 /// sum_v exp(v - max) kept relative to a running maximum (Milakov and Gimelshein 2018).
+template <class T>
 struct RunningSum {
   float max = kFloor, sum = 0.0F;
 
@@ -90,17 +107,16 @@ struct RunningSum {
     float new_max = max;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) new_max = fmaxf(new_max, v[i]);
-    const float base = new_max * kLog2E;
-    sum *= exp2_fast(max * kLog2E - base);
+    const ExpBelow<T> exp(new_max);
+    sum *= exp(max);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) sum += exp2_fast(v[i] * kLog2E - base);
+    for (int i = 0; i < kCount; ++i) sum += exp(v[i]);
     max = new_max;
   }
 };
 
-/// z = cap * tanh(x / cap), whose slope is 1 - (z / cap)^2; without kCapped, z is x. Of f32 logits tanh is
-/// taken in f64: an error of z is multiplied by z where e^z is taken. Of 16-bit logits z is cap - 2 cap / (1
-/// + e^(2x / cap)), in which digits cancel near 0 that they don't have.
+/// z = cap * tanh(x / cap), whose slope is 1 - (z / cap)^2; without kCapped, z is x. Of 16-bit logits z is
+/// cap - 2 cap / (1 + e^(2x / cap)), in which digits cancel near 0 that they don't have.
 template <class T, bool kCapped>
 struct SoftCap {
   float cap, per_cap;
@@ -108,8 +124,7 @@ struct SoftCap {
   __device__ explicit SoftCap(float soft_cap) : cap(soft_cap), per_cap(1.0F / soft_cap) {}
   __device__ float operator()(float x) const {
     if constexpr (kCapped && sizeof(T) == sizeof(float)) {
-      const auto exact = static_cast<double>(cap);
-      return static_cast<float>(exact * tanh(static_cast<double>(x) / exact));
+      return cap * tanhf(per_cap * x);
     } else if constexpr (kCapped) {
       return cap - 2.0F * cap * __fdividef(1.0F, 1.0F + exp2_fast(2.0F * kLog2E * per_cap * x));
     } else {
@@ -176,7 +191,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
     }
   };
 
-  RunningSum running;
+  RunningSum<T> running;
   for (int first = thread; first < packs; first += tile) {
     if constexpr (kMode == Mode::gradient_in_shared) await_copies(--pending);
     with_tile(first, Pack<T, kWidth>::load_once, [&](const auto& p, auto inside) {
@@ -194,15 +209,15 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
   for (int i = thread; i < edges; i += step) running.add({capped(widen(x[edge(i)]))});
 
   const float max = block_reduce(running.max, Max{});
-  const float base = max * kLog2E;
-  const float sum = block_reduce(running.sum * exp2_fast(running.max * kLog2E - base), Sum{});
+  const ExpBelow<T> exp(max);
+  const float sum = block_reduce(running.sum * exp(running.max), Sum{});
   if (thread == 0) f.losses[row] = logf(sum) + (max - target_logit);
   if constexpr (kMode == Mode::loss) return;
 
   const float scale = f.scale * (f.loss_scaler ? f.loss_scaler->scale : 1.0F);
   const float factor = scale / sum;
   auto out = to.row(row, f.Vp, target);
-  const auto gradient_of = [=](float z) { return exp2_fast(z * kLog2E - base) * factor * capped.slope(z); };
+  const auto gradient_of = [=](float z) { return exp(z) * factor * capped.slope(z); };
   const auto gradient = [=](float logit) { return gradient_of(capped(logit)); };
   for (int first = (packs - 1) / tile * tile + thread; first >= 0; first -= tile) {
     with_tile(first, Pack<T, kWidth>::load, [&](const auto& p, auto inside) {
