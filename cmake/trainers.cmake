@@ -38,11 +38,15 @@ if(cuda)
 endif()
 
 set(rungs)
+set(first_rungs)
 set(rung_objects)
 foreach(variant IN LISTS variants)
   get_filename_component(rung ${variant} NAME_WE)
   add_trainer(${rung} ${rung} ${CMAKE_SOURCE_DIR}/${variant})
   list(APPEND rungs ${rung})
+  if(rung IN_LIST rungs_of_variants)
+    list(APPEND first_rungs ${rung})
+  endif()
   list(APPEND rung_objects $<TARGET_OBJECTS:rung_${rung}>)
 endforeach()
 set(ablation_programs)
@@ -58,7 +62,9 @@ foreach(ablation IN LISTS ablations)
   list(APPEND ablation_objects $<TARGET_OBJECTS:rung_${target}>)
 endforeach()
 
-# `cmake --build build/cpu --target ladder` builds what `stepladder run` starts, `ablations` what `stepladder ablate` does too.
+# `cmake --build build/cpu --target ladder` builds what `stepladder run` starts, `first_rungs` what it starts without --ladder,
+# `ablations` what `stepladder ablate` starts too.
+add_custom_target(first_rungs DEPENDS stepladder ${first_rungs})
 add_custom_target(ladder DEPENDS stepladder ${rungs})
 add_custom_target(ablations DEPENDS ladder ${ablation_programs})
 
