@@ -105,7 +105,8 @@ TEST(Table, OneCellIsTheSameForEveryReader) {
 
 TEST(Table, MarkdownMayLeaveOutIntervalsAndColumnsByTheirPriority) {
   EXPECT_NE(with_intervals().markdown(4).find("| x baseline |"), std::string::npos);
-  EXPECT_NE(with_intervals().markdown(4).find("| 02_tf32 | 17.0 | 1.50 |"), std::string::npos) << "no interval";
+  EXPECT_NE(with_intervals().markdown(4).find("| 02_tf32 | 17.0 | 1.50 |"), std::string::npos)
+      << "no interval";
   EXPECT_EQ(with_intervals().markdown(5).substr(0, 23), "| rung | median ms |\n| ");
 }
 

@@ -185,7 +185,8 @@ std::string Table::markdown(int least) const {
   add_line([&](size_t i) { return cat(" ", markdown_text(columns_[i].header()), " "); });
   add_line([&](size_t i) { return std::string(columns_[i].align == Align::left ? " :--- " : " ---: "); });
   for (const auto& row : rows_)
-    add_line([&](size_t i) { return cat(" ", markdown_text(least > 0 ? row[i].text : text_in(row[i])), " "); });
+    add_line(
+        [&](size_t i) { return cat(" ", markdown_text(least > 0 ? row[i].text : text_in(row[i])), " "); });
   return text;
 }
 
