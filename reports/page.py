@@ -71,7 +71,7 @@ def render(page: dict, results: list[Results], everything: Results, drawn: dict[
         page=page, device=", ".join(devices), stale=stale(measured), charts=shown,
         leading=next((chart for chart in shown[:1] if chart.name == "to_loss" and chart.svg), None),
         diffs={rung: diffs[rung] for rung in everything.rungs if rung in diffs},
-        published=published_sources(results, everything.profiles))
+        **published_numbers(results, everything.profiles))
 
 
 _ENTITIES = {"<": "&lt;", "@": "&#64;", "&": "&amp;"}
@@ -98,12 +98,13 @@ _MARKDOWN.filters["text"] = markdown_text
 _MARKDOWN.filters["table"] = markdown_table
 
 
-def published_sources(results: list[Results], profiles: list[Profile]) -> list[published.Source]:
-    """None beside trainers of one's own alone, which they say nothing of."""
-    return published.reproduce(results, profiles) if published.told_by(results) else []
+def published_numbers(results: list[Results], profiles: list[Profile]) -> dict:
+    """What the templates say of published numbers: none beside trainers of one's own alone, which they say nothing of."""
+    sources = published.reproduce(results, profiles) if published.told_by(results) else []
+    return {"published": sources, "summary": published.summary(sources), "same": round(100 * published.SAME)}
 
 
 def published_markdown(results: list[Results], profiles: list[Profile]) -> str:
     """"" where there is none."""
-    sources = published_sources(results, profiles)
-    return _MARKDOWN.get_template("published.md").render(published=sources) if sources else ""
+    numbers = published_numbers(results, profiles)
+    return _MARKDOWN.get_template("published.md").render(numbers) if numbers["published"] else ""

@@ -30,6 +30,8 @@ ORDER = ["gunton-2024-07", "karpathy-video-chapters", "raschka-llm-training-spee
 # A gain that differs by no more is the published one.
 SAME = 0.15
 
+UNMEASURED = "not measured"  # the column of summary() that counts published gains of which ours has no run
+
 # Ladders of scripts/peers that published rows stand beside, with the model that each trains where that isn't ours.
 PEERS = {"pytorch-options": "", "raschka-pytorch": "raschka-pytorch"}
 
@@ -67,11 +69,11 @@ OF_ROW: dict[str, tuple[Callable[[Row], float | None], bool]] = {
     "process_gib": (_memory("process"), False),
 }
 
-# Of two rows: from how many times as fast the second is.
-OF_PAIR: dict[str, Callable[[float], float]] = {
-    "reduction": lambda gain: 100 * (1 - 1 / gain),
-    "speedup": lambda gain: gain,
-    "advantage": lambda gain: 100 * (gain - 1),
+# Of two rows: the table's value from how many times as fast the second is, and back.
+OF_PAIR: dict[str, tuple[Callable[[float], float], Callable[[float], float]]] = {
+    "reduction": (lambda gain: 100 * (1 - 1 / gain), lambda percent: 1 / (1 - percent / 100)),
+    "speedup": (lambda gain: gain, lambda gain: gain),
+    "advantage": (lambda gain: 100 * (gain - 1), lambda percent: 1 + percent / 100),
 }
 
 
@@ -147,6 +149,7 @@ class Table:
     missing: str = ""  # why nothing of ours is beside it
     why: str = ""  # why nothing of ours can be
     speed: bool = True  # or memory
+    of_ratios: bool = False  # its values are ratios themselves
 
     def has(self, column: str) -> bool:
         return any(getattr(line, column) for line in self.lines)
@@ -165,18 +168,18 @@ class Table:
         for field, *of_field in (
                 ("ratio", ("×", attrgetter("ratio"))), ("step", ("× above", attrgetter("step"))),
                 ("beside", ("ours", attrgetter("beside")), ("value", attrgetter("ours"))),
-                ("ours_ratio", ("×", attrgetter("ours_ratio")), ("ours / published", agreement("agreement"))),
-                ("ours_step", ("× above", attrgetter("ours_step")), ("ours / published", agreement("step_agreement"))),
+                ("ours_ratio", ("×", attrgetter("ours_ratio"))), ("agreement", ("ours / published", agreement("agreement"))),
+                ("ours_step", ("× above", attrgetter("ours_step"))),
+                ("step_agreement", ("ours / published", agreement("step_agreement"))),
                 ("same_device", ("same device", attrgetter("same_device")))):
-            columns += of_field if self.has(field) else []
+            columns += of_field if self.has(field) and not (self.of_ratios and field in ("ratio", "ours_ratio")) else []
         for place in range(1, max(len(line.columns) for line in self.lines)):
             if any(line.columns[place].value for line in self.lines):
                 columns += [("beside", of_other(place, "name")), ("value", of_other(place, "value"))]
-                columns += [("×", of_other(place, "ratio"))] if self.has("ratio") else []
+                columns += [("×", of_other(place, "ratio"))] if self.has("ratio") and not self.of_ratios else []
         columns += [("note", attrgetter("notes"))] if self.has("notes") else []
-        return {"heading": "", "rows": [[cell(line) or "-" for _, cell in columns] for line in self.lines],
-                "columns": [{"title": title, "unit": "", "align": "left" if title in _TEXTS else "right", "priority": 0,
-                             "reasons": False, "meaning": ""} for title, _ in columns]}
+        return _told([(title, "left" if title in _TEXTS else "right") for title, _ in columns],
+                     [[cell(line) or "-" for _, cell in columns] for line in self.lines])
 
 
 @dataclass
@@ -188,6 +191,15 @@ class Source:
     caveats: list[str]
     tables: list[Table]
     apart: str = ""  # why some of our gains are others
+
+    @property
+    def judged(self) -> dict[str, list[bool]]:
+        """Of each kind of gain, whether those that ours stand beside are ours too; last, those that wait for ours."""
+        lines = [(table.speed, line) for table in self.tables for line in table.lines]
+        return {"speed-ups": [agrees(line.agreement) for speed, line in lines if speed and line.agreement],
+                "over the row above": [agrees(line.step_agreement) for _, line in lines if line.step_agreement],
+                "memory": [agrees(line.agreement) for speed, line in lines if not speed and line.agreement],
+                UNMEASURED: [False for _, line in lines if line.ratio and line.beside and not line.ours]}
 
     @property
     def answer(self) -> str:
@@ -204,6 +216,24 @@ class Source:
         if steps:
             sentences.append(f"Others over the row above: {', '.join(steps)}.")
         return " ".join(filter(None, [*sentences, self.apart if other or steps else ""]))
+
+
+def summary(sources: Sequence[Source]) -> dict:
+    """How many of the published gains that ours stand beside are ours too: a row a source, and all; as Table.told."""
+    rows = [(source.title, source.judged) for source in sources if any(source.judged.values())]
+    if rows:
+        rows.append(("all", {kind: [one for _, judged in rows for one in judged[kind]] for kind in rows[0][1]}))
+    cells = [[title, *(f"{sum(of)} of {len(of)}" if of else "-" for kind, of in judged.items() if kind != UNMEASURED),
+              str(len(judged[UNMEASURED]) or "-")] for title, judged in rows]
+    titles = ("source", *(kind for kind in rows[0][1] if kind != UNMEASURED), UNMEASURED) if rows else ()
+    return _told([(title, "left" if title == "source" else "right") for title in titles], cells)
+
+
+def _told(columns: Sequence[tuple[str, str]], rows: list[list[str]]) -> dict:
+    """A table as those of `stepladder report` are told, of columns with their titles and alignments."""
+    return {"heading": "", "rows": rows,
+            "columns": [{"title": title, "unit": "", "align": align, "priority": 0, "reasons": False, "meaning": ""}
+                        for title, align in columns]}
 
 
 def agrees(ratio: float) -> bool:
@@ -265,7 +295,7 @@ def _table(table: dict, results: list[Results], profiles: Sequence[Profile]) -> 
     columns = table.get("columns") or [table]
     shown = Table(table["title"], _setting(table), [f"published, {column['unit']}" for column in columns], [],
                   table.get("notes", []), missing=table.get("ours_missing", ""), why=table.get("why", ""),
-                  speed=not table.get("quantity", "").endswith("_gib"))
+                  speed=not table.get("quantity", "").endswith("_gib"), of_ratios=table.get("quantity") == "speedup")
     for row in table["rows"]:
         note = "; ".join(filter(None, (_unlike(row, table), row.get("note"))))
         values = [f"{value:,}" for value in row.get("values", [row.get("value")])]
@@ -380,11 +410,7 @@ def _beside(table: dict, quantity: str, results: list[Results], shown: Table) ->
     for i, line in enumerate(shown.lines):
         line.columns = [column.ours(i) for column in columns]
     if quantity in OF_PAIR:
-        for column in range(width):
-            for i, line in enumerate(shown.lines):
-                pair = columns[column].found[i]
-                if len(pair) == 2 and all(pair):
-                    line.columns[column].value = figures(OF_PAIR[quantity](_gain_of(pair[1], pair[0])))
+        _fill_pairs(rows, quantity, columns, shown)
         return
     reference = next((i for i, row in enumerate(rows) if row["variant"] == table.get("reference")), 0)
     for i, (row, line) in enumerate(zip(rows, shown.lines)):
@@ -398,6 +424,22 @@ def _beside(table: dict, quantity: str, results: list[Results], shown: Table) ->
             if column is columns[0]:
                 line.agreement, line.step_agreement = (
                     gain / theirs if gain and theirs else None for gain, theirs in zip(gains, published))
+
+
+def _fill_pairs(rows: list[dict], quantity: str, columns: list[_Column], shown: Table) -> None:
+    """Fills in what a row's pair of ours gives, judged as how many times as fast the second is."""
+    value_of, gain_from = OF_PAIR[quantity]
+    for i, (row, line) in enumerate(zip(rows, shown.lines)):
+        published = gain_from(row["value"])
+        line.ratio = f"{published:.2f}×"
+        for column, cell in zip(columns, line.columns):
+            pair = column.found[i]
+            if len(pair) != 2 or not all(pair):
+                continue
+            gain = _gain_of(pair[1], pair[0])
+            cell.value, cell.ratio = figures(value_of(gain)), f"{gain:.2f}×"
+            if column is columns[0]:
+                line.agreement = gain / published
 
 
 def _fill(cell: Ours, column: _Column, quantity: str, i: int, others: list[int | None]) -> list[float | None]:
