@@ -6,6 +6,7 @@
 
 #include "bench/results/json.h"
 #include "bench/results/results.h"
+#include "bench/rung/timeline.h"
 #include "model/flops.h"
 #include "tests/command.h"
 #include "tests/contract.h"
@@ -208,6 +209,40 @@ TEST(Profile, ClocksThatAgreeAreSaidTo) {
   EXPECT_TRUE(json["clocks_agree"]);
 }
 
+TEST(Timeline, HasASliceForEachPhaseOpAndKernelAndATrackForWhatOverlaps) {
+  const std::vector<OpCall> calls = {{"a", OpKind::gemm, 8.0, 4.0, MathMode::half, "forward", "bf16"},
+                                     {"b", OpKind::copy, 2.0, 0.0, MathMode::fp32, "data"},
+                                     {"c", OpKind::gemm, 8.0, 4.0, MathMode::half, "forward"}};
+  Tracing::Step step;
+  step.times.ns = 10'000'000;
+  step.times.spans = {{1'000'000, 3'000'000, 0, "_ZN10stepladder11gelu_kernelIfEEvPfPKf"},
+                      {2'000'000, 5'000'000, 1, "copy"},  // beside the one before and the one after
+                      {3'000'000, 3'500'000, 0, "second"},
+                      {5'000'000, 6'000'000, 2, ""},  // seen as a whole op alone
+                      {8'000'000, 9'000'000, -1, "stray"}};
+  const Json json = parse_json(timeline(step, calls, "13 on a test"));
+  std::map<int64_t, std::string> tracks;
+  std::vector<std::string> slices;
+  std::map<std::string, Json> args;
+  for (const Json& event : json["traceEvents"]) {
+    EXPECT_EQ(event["pid"], 1);
+    if (event["ph"] == "M" && event.contains("tid")) tracks[event["tid"]] = event["args"]["name"];
+    if (event["ph"] != "X") continue;
+    args[event["name"]] = event["args"];
+    slices.push_back(cat(tracks.at(event["tid"]), ": ", event["name"].get<std::string>(), " ",
+                         event["ts"].get<double>(), "+", event["dur"].get<double>()));
+  }
+  EXPECT_EQ(json["traceEvents"][0]["args"]["name"], "13 on a test");
+  const std::vector<std::string> expected = {
+      "phases: forward 1000+2000", "phases: data 3000+2000",   "phases: forward 5000+1000",
+      "phases: other 8000+1000",   "ops: a 1000+2000",         "ops 2: b 2000+3000",
+      "ops: a 3000+500",           "ops: c 5000+1000",         "kernels: gelu_kernel<float> 1000+2000",
+      "kernels 2: copy 2000+3000", "kernels: second 3000+500", "kernels: stray 8000+1000"};
+  EXPECT_EQ(slices, expected);
+  EXPECT_EQ(args["a"], (Json{{"phase", "forward"}, {"bytes", 8.0}, {"flops", 4.0}, {"types", "bf16"}}));
+  EXPECT_EQ(args["copy"], (Json{{"op", "b"}, {"phase", "data"}}));
+}
+
 TEST(ShortKernelName, DropsNamespacesAndParameters) {
   EXPECT_EQ(short_kernel_name("_ZN10stepladder11gelu_kernelIfEEvPfPKf"), "gelu_kernel<float>");
   EXPECT_EQ(short_kernel_name("_ZN10stepladder12_GLOBAL__N_112write_kernelEPfiNS0_6ValuesE"), "write_kernel");
@@ -271,12 +306,32 @@ TEST_F(ProfileCli, PrintsWhatItIsAskedFor) {
   EXPECT_TRUE(says(out(), {"## Phases", "| phase | ms | % | ops |"}));
 }
 
+TEST_F(ProfileCli, WritesTheLastStepAsATimeline) {
+  ASSERT_EQ(profile("00 --trace new/step.json --out profile.json"), 0) << err();
+  const Json file = exported(folder_ / "profile.json");
+  std::map<std::string, double> us;
+  double end = 0.0;
+  const Json trace = parse_json(read_file(folder_ / "new/step.json"));
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    if (event["cat"] == "phase") us[event["name"]] += event["dur"].get<double>();
+    end = std::max(end, event["ts"].get<double>() + event["dur"].get<double>());
+  }
+  for (const Json& row : file["profile"]["phases"])
+    EXPECT_EQ(us.contains(row["name"]), row["name"] != "idle") << row["name"];
+  EXPECT_GT(us["backward block"], us["zero gradients"]);
+  EXPECT_GT(end, 0.0);
+  EXPECT_EQ(profile("00 --trace new/step.json"), 0) << "a timeline of before is replaced: " << err();
+}
+
 TEST_F(ProfileCli, RefusesWhatCannotBeProfiledBeforeItRuns) {
   const std::pair<std::string, const char*> cases[] = {
       {"00_fp33_baseline", "00_fp32_baseline"},
       {"", "RUNG"},
       {"00 --out .", "."},
       {"00 --out /dev/full", "/dev/full"},
+      {"00 --trace data.bin", "data.bin"},
+      {"00 --trace same --out ./same", "same"},
       {"00 --format xml", "xml"},
       {"00 --warmup 5", "--warmup 5"},
       {"00 --modle gpt2", "--model"},

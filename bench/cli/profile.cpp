@@ -18,7 +18,7 @@ namespace stepladder {
 namespace {
 
 struct ProfileOptions {
-  std::string rung, preset, out, part, format = "text";
+  std::string rung, preset, out, trace, part, format = "text";
   int64_t warmup = 5;
   double timeout = 1800.0;
   bool wide = false;
@@ -45,6 +45,7 @@ struct ProfileOptions {
         {"preset", &preset, "NAME",
          "whose model, sequence and first batch are the defaults; default: by the device", "Profile"},
         {"out", &out, "FILE", "a results file with the profile", "Profile"},
+        {"trace", &trace, "FILE", "the last step as a timeline, for ui.perfetto.dev", "Profile"},
         part_option(part, "Profile"),
         {"format", &format, "NAME", "of what is printed", "Profile", {"text", "json", "markdown"}},
         {"warmup", &warmup, "N", "of --steps, those before the first that is traced", "Profile", {0, 1e6}},
@@ -68,6 +69,15 @@ void check_place(const ProfileOptions& options) {
   AtomicFile probe(options.out);
 }
 
+/// Throws InputError where --trace can't be written, would replace another file, or is what --out is.
+void check_trace(const ProfileOptions& options) {
+  check_same_kind(options.trace, "timeline", "name another --trace");
+  make_folder_of(options.trace);
+  if (!options.out.empty() && target_of(options.trace) == target_of(options.out))
+    throw InputError(cat("--trace and --out both name ", options.trace, ": give each a file of its own"));
+  AtomicFile probe(options.trace);
+}
+
 int trace(ProfileOptions& options) {
   RungSettings& settings = options.settings;
   const Rung& rung = find_rung(options.rung);
@@ -76,6 +86,7 @@ int trace(ProfileOptions& options) {
     throw InputError(
         cat("--warmup ", options.warmup, " leaves none of --steps ", settings.steps, " to trace"));
   if (!options.out.empty()) check_place(options);  // before minutes of measuring
+  if (!options.trace.empty()) check_trace(options);
   const DeviceProbe probe = require_device(settings.backend, settings.device);
   const Preset& preset = preset_for(options.preset, probe.device);
   // Another model has sequences of its own length, and a rung of the largest batch looks for it.
@@ -97,6 +108,7 @@ int trace(ProfileOptions& options) {
   add(arguments_of(options.of_rung(), defaults.of_rung()));
   if (!settings.batch) add(own_batch_arguments(rung));
   add({"--profile", std::to_string(options.warmup)});
+  if (!options.trace.empty()) add({"--trace", options.trace});
   workload.steps = settings.steps;
   workload.warmup = options.warmup;
   workload.timeout_s = options.timeout;

@@ -104,7 +104,8 @@ std::vector<Option> RungSettings::options() {
       {"times", &times, "FILE", "write the milliseconds of each step as JSON at the end", kOther},
       {"events", &events, "FD", "write JSON lines to this file descriptor", kOther, {0, kMaxInt}},
       {"profile", &profile, "N", "trace the steps after the first N for --events", "",
-       Allowed{0, kMaxInt}},  // hidden
+       Allowed{0, kMaxInt}},                                                                     // hidden
+      {"trace", &trace, "FILE", "write the last step that --profile traces as a timeline", ""},  // hidden
   };
 }
 
@@ -148,6 +149,7 @@ void RungSettings::check() const {
     throw InputError("--until-loss: ranks that train as --independent-ranks can't stop together");
   if (profile && (*profile >= steps || !resume.empty()))
     throw InputError("--profile traces a run from its start, and must leave some of --steps to trace");
+  if (!trace.empty() && !profile) throw InputError("--trace writes what --profile traces: give that too");
 }
 
 Config RungSettings::resolve() {

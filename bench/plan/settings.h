@@ -58,6 +58,7 @@ struct RungSettings {
   bool plan = false;
   std::optional<int64_t> events;   // file descriptor
   std::optional<int64_t> profile;  // steps before the first that is traced
+  std::string trace;               // file for the last of these as a timeline
 
   /// Groups of the table below.
   static constexpr const char *kData = "Data", *kModel = "Model and batch", *kTraining = "Training",

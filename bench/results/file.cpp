@@ -53,7 +53,8 @@ const std::map<std::string, const char*>& kinds() {
   static const std::map<std::string, const char*> kinds = {{"results", "a results file"},
                                                            {"noise", "a noise file"},
                                                            {"comparison", "a verdict"},
-                                                           {"history", "a history"}};
+                                                           {"history", "a history"},
+                                                           {"timeline", "a timeline"}};
   return kinds;
 }
 

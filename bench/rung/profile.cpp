@@ -169,8 +169,8 @@ void StepTracer::begin_step(int64_t step) {
 
 void StepTracer::end_step(int64_t step, double step_ms) {
   if (step + 1 < first_) return;
-  const Tracing::Step times = tracing_.end_step();
-  if (step >= first_) profile_.add(times, tracing_.calls(), step_ms, ops_.device().elapsed().ms);
+  last_ = tracing_.end_step();
+  if (step >= first_) profile_.add(last_, tracing_.calls(), step_ms, ops_.device().elapsed().ms);
 }
 
 nlohmann::ordered_json StepTracer::json(std::optional<double> untraced_ms) const {

@@ -74,12 +74,15 @@ class StepTracer {
   void end_step(int64_t step, double step_ms);
   /// As Profile::json().
   nlohmann::ordered_json json(std::optional<double> untraced_ms) const;
+  const Tracing::Step& last_step() const { return last_; }
+  const std::vector<OpCall>& calls() const { return tracing_.calls(); }
 
  private:
   Ops& ops_;
   const int64_t first_;
   Profile profile_;
   Tracing tracing_;
+  Tracing::Step last_;
 };
 
 /// A kernel's name without what is around it: demangled, no namespaces, no parameters.

@@ -13,6 +13,7 @@
 #include "bench/base/text.h"
 #include "bench/results/run_json.h"
 #include "bench/results/writer.h"
+#include "bench/rung/timeline.h"
 #include "model/atomic_file.h"
 #include "model/cpu/parallel.h"
 #include "model/flops.h"
@@ -167,6 +168,10 @@ void Reporter::end() {
     events_.write({{"event", "profile"},
                    {"profile",
                     session_.tracer->json(known ? std::optional(median(before.subspan(1))) : std::nullopt)}});
+    if (!session_.settings.trace.empty())
+      write_atomically(session_.settings.trace,
+                       timeline(session_.tracer->last_step(), session_.tracer->calls(),
+                                cat(session_.rung.name, " on ", session_.device.name)));
   }
   const int64_t skipped = session_.trainer->skipped_steps();
   const MemoryInfo memory = session_.ops->device().memory();

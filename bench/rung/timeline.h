@@ -1,0 +1,16 @@
+// A traced step as a timeline, in the Trace Event Format that Perfetto and chrome://tracing open.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/tracing.h"
+
+namespace stepladder {
+
+/// JSON: a slice for each phase, each op and each kernel of `step`, on tracks of their own, in microseconds
+/// since its begin. Kernels that run at the same time get a track each. An op's slice tells its phase, bytes,
+/// FLOPs and types. `calls` are Tracing::calls(), `title` names the process.
+std::string timeline(const Tracing::Step& step, const std::vector<OpCall>& calls, const std::string& title);
+
+}  // namespace stepladder
