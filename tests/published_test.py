@@ -216,15 +216,18 @@ class Beside(unittest.TestCase):
         ladder = {"00_orig": 100.0, "07_flash_attention": 20.0, "09_vocab50304": 10.0}
         his = ours(ladder, B=8)
         his.workloads += ours({"09_vocab50304": 36.0}, B=32).workloads
-        for workload in his.workloads:
+        several = ours({"11_ddp": 40.0}, B=32)  # another part
+        several.workloads[0].devices = 4
+        for workload in his.workloads + several.workloads:
             workload.model = workload.ladder = "raschka-pytorch"
-        one = table(*raschka, [ours(LADDER), his])
+        one = table(*raschka, [ours(LADDER), his, several])
         steps = {line.variant: line for line in one.lines}
         self.assertEqual(steps["07_flash_attention"].beside, "raschka-pytorch/07_flash_attention")
         self.assertEqual(table(*raschka, [ours(LADDER)]).notes, ["Not measured: raschka-pytorch."])
         self.assertEqual(steps["07_flash_attention"].ours_ratio, "5.00×")
         self.assertEqual(steps["10_batch_size"].ours_ratio, f"{100 / 36 * 32 / 8:.2f}×", "his batch of 32")
         self.assertIn("B = 32", steps["10_batch_size"].notes)
+        self.assertEqual(steps["02_ddp"].ours_ratio, f"{100 / 40 * 32 / 8:.2f}×", "on as many devices")
         self.assertIn("raschka-pytorch, B = 8", one.ours_setting)
         his.workloads.pop()
         self.assertEqual(table(*raschka, [his]).lines[10].ours, "", "8 is not 32")
