@@ -210,7 +210,7 @@ class Source:
                         if agrees(line.agreement) == wanted] for wanted in (True, False))
         steps = [f"{line.variant} ({line.ours_step}, published {line.step})" for line in lines
                  if line.step_agreement and not agrees(line.step_agreement)]
-        sentences = [f"Speed-ups within {100 * SAME:.0f} % of the published ones, over the first row: {', '.join(same)}."] if same else []
+        sentences = [f"Speed-ups within {100 * SAME:.0f} % of the published ones: {', '.join(same)}."] if same else []
         if other:
             sentences.append(f"Others: {', '.join(other)}.")
         if steps:
