@@ -8,6 +8,7 @@ from pathlib import Path
 import jinja2
 import published
 import sources
+import timeline
 from markupsafe import Markup, escape
 from profiles import Profile
 from results import Results
@@ -71,6 +72,7 @@ def render(page: dict, results: list[Results], everything: Results, drawn: dict[
         page=page, device=", ".join(devices), stale=stale(measured), charts=shown,
         leading=next((chart for chart in shown[:1] if chart.name == "to_loss" and chart.svg), None),
         diffs={rung: diffs[rung] for rung in everything.rungs if rung in diffs},
+        timelines={(one.name, one.rung): timeline.figure(one) for one in everything.profiles},
         **published_numbers(results, everything.profiles))
 
 

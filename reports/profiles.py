@@ -1,6 +1,6 @@
 """Reads profiles of `stepladder profile`: where the time of a step goes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from schema import ResultsError, kind_of, load, named, plain
@@ -21,6 +21,16 @@ class Op:
 
 
 @dataclass
+class Stretch:
+    """Part of a step's timeline that is of one phase and one type of kernel."""
+
+    phase: str
+    type: str
+    start_ms: float
+    ms: float
+
+
+@dataclass
 class Profile:
     """Where the time of a step goes."""
 
@@ -38,6 +48,7 @@ class Profile:
     name: str = ""  # of the file
     source_hash: str = ""
     label: str = ""  # what tells it from the others beside it: workload, device, file
+    timeline: list[Stretch] = field(default_factory=list)  # of its last step
 
     @property
     def title(self) -> str:
@@ -72,7 +83,9 @@ def read(path: Path, data: dict | None = None) -> Profile:
         ops=ops,
         floor_ms=profile.get("floor_ms"),
         name=plain(data.get("report", {}).get("name", path.name)),
-        source_hash=profile.get("source_hash", ""))
+        source_hash=profile.get("source_hash", ""),
+        timeline=[Stretch(plain(row["phase"]), plain(row["type"]), row["start_ms"], row["ms"])
+                  for row in profile.get("timeline", []) if row["ms"] > 0])
 
 
 def _by_name(peaks: dict[str, float]) -> dict[str, float]:

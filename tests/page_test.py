@@ -520,6 +520,20 @@ class Together(unittest.TestCase):
             self.assertIn(part, section)
         self.assertIn("<li>history: ", html)
 
+    def test_a_profile_s_timeline_is_a_strip_of_phases_and_one_of_types(self):
+        self.assertNotIn("<figure class=\"timeline\"", page_of(profile()), "a profile of before")
+        data = profile()
+        data["profile"]["timeline"] = [{"phase": phase, "type": type, "start_ms": start, "ms": ms} for phase, type, start, ms in (
+            ("forward <b>", "GEMM", 0.0, 2.0), ("forward <b>", "copy", 2.0, 1.0), ("data", "copy", 5.0, 1.0), ("forward <b>", "GEMM", 6.0, 4.0))]
+        html = page_of(data)
+        figure = html[html.index('<figure class="timeline">'):html.index("</figure>", html.index('<figure class="timeline">'))]
+        # Of 1,000 units: forward joins what follows each other; in each strip the name that takes longest comes first.
+        self.assertIn('<path class="t0" d="M0.00 0H300.00v34H0.00zM600.00 0H1000.00v34H600.00z">'
+                      "<title>forward &lt;b&gt;: 7 ms, 70.0 % of the step</title>", figure)
+        self.assertIn('<path class="t1" d="M500.00 0H600.00v34H500.00z"><title>data: 1 ms, 10.0 % of the step</title>', figure)
+        self.assertIn('<path class="t1" d="M200.00 40H300.00v34H200.00zM500.00 40H600.00v34H500.00z"><title>copy: 2 ms', figure)
+        self.assertIn(">10 ms</text>", figure)
+
     def test_profiles_alone_are_a_page_too(self):
         self.assertIn("Profiles of NVIDIA H200", page_of(profile()))
 

@@ -243,6 +243,21 @@ TEST(Timeline, HasASliceForEachPhaseOpAndKernelAndATrackForWhatOverlaps) {
   EXPECT_EQ(args["copy"], (Json{{"op", "b"}, {"phase", "data"}}));
 }
 
+TEST(Timeline, IsStretchesOfOnePhaseAndTypeInTheProfile) {
+  const std::vector<OpCall> calls = {{"a", OpKind::gemm, 8.0, 4.0, MathMode::half, "forward"},
+                                     {"b", OpKind::copy, 2.0, 0.0, MathMode::fp32, "data"}};
+  Tracing::Step step;
+  step.times.spans = {{1'000'000, 3'000'000, 0, ""}, {3'004'000, 4'000'000, 0, ""},  // 4 us apart
+                      {4'006'000, 5'000'000, 0, ""},                                 // 6 us apart
+                      {4'500'000, 4'900'000, 1, ""},                                 // within the one before
+                      {4'800'000, 6'000'000, 1, ""}, {8'000'000, 9'000'000, -1, ""}};
+  const Json expected = {{{"phase", "forward"}, {"type", "GEMM"}, {"start_ms", 1.0}, {"ms", 3.0}},
+                         {{"phase", "forward"}, {"type", "GEMM"}, {"start_ms", 4.006}, {"ms", 0.994}},
+                         {{"phase", "data"}, {"type", "copy"}, {"start_ms", 5.0}, {"ms", 1.0}},
+                         {{"phase", "other"}, {"type", "other"}, {"start_ms", 8.0}, {"ms", 1.0}}};
+  EXPECT_EQ(stretches(step, calls), expected);
+}
+
 TEST(ShortKernelName, DropsNamespacesAndParameters) {
   EXPECT_EQ(short_kernel_name("_ZN10stepladder11gelu_kernelIfEEvPfPKf"), "gelu_kernel<float>");
   EXPECT_EQ(short_kernel_name("_ZN10stepladder12_GLOBAL__N_112write_kernelEPfiNS0_6ValuesE"), "write_kernel");
@@ -280,6 +295,8 @@ TEST_F(ProfileCli, PhasesOfARealStepSumToIt) {
     EXPECT_EQ(p["steps"], 2);
     EXPECT_EQ(p["config"]["B"], 2);
     EXPECT_GT(p["untraced_step_ms"], 0.0);
+    EXPECT_EQ(p["timeline"].front()["phase"], "data");
+    EXPECT_GT(p["timeline"].size(), p["phases"].size());
     double sum = 0.0;
     std::map<std::string, double> phases;
     for (const Json& row : p["phases"]) sum += phases[row["name"]] = row["ms"];

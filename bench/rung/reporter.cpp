@@ -165,12 +165,13 @@ void Reporter::end() {
   if (session_.tracer) {
     const auto before = all.first(static_cast<size_t>(std::max<int64_t>(*session_.settings.profile - 1, 0)));
     const bool known = before.size() > 1;  // the first one warms up
-    events_.write({{"event", "profile"},
-                   {"profile",
-                    session_.tracer->json(known ? std::optional(median(before.subspan(1))) : std::nullopt)}});
+    const StepTracer& tracer = *session_.tracer;
+    Json profile = tracer.json(known ? std::optional(median(before.subspan(1))) : std::nullopt);
+    profile["timeline"] = stretches(tracer.last_step(), tracer.calls());
+    events_.write({{"event", "profile"}, {"profile", profile}});
     if (!session_.settings.trace.empty())
       write_atomically(session_.settings.trace,
-                       timeline(session_.tracer->last_step(), session_.tracer->calls(),
+                       timeline(tracer.last_step(), tracer.calls(),
                                 cat(session_.rung.name, " on ", session_.device.name)));
   }
   const int64_t skipped = session_.trainer->skipped_steps();

@@ -1,6 +1,7 @@
 #include "bench/rung/timeline.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "bench/plan/ladder.h"
@@ -14,6 +15,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kUnknown = "other";  // an op that is not known
 constexpr int64_t kProcess = 1;
+constexpr int64_t kNoGapNs = 5'000;
 
 /// Slices of one kind. Those that overlap lie on tracks of their own.
 class Tracks {
@@ -94,6 +96,26 @@ std::string timeline(const Tracing::Step& step, const std::vector<OpCall>& calls
                   span.end_ns, {{"op", call ? call->op : kUnknown}, {"phase", phase_of(span)}});
   }
   return Json{{"kind", "timeline"}, {"displayTimeUnit", "ms"}, {"traceEvents", events}}.dump() + "\n";
+}
+
+Json stretches(const Tracing::Step& step, const std::vector<OpCall>& calls) {
+  const auto ms = [](int64_t ns) { return std::round(static_cast<double>(ns) * 1e-3) * 1e-3; };
+  Json rows = Json::array();
+  int64_t start = 0, done = 0;
+  for (const Span& span : step.times.spans) {
+    if (span.end_ns <= done) continue;
+    const OpCall* call = span.call < 0 ? nullptr : &calls.at(static_cast<size_t>(span.call));
+    const std::string phase = call ? call->phase : kUnknown, type = call ? name_of(call->kind) : kUnknown;
+    const bool goes_on = !rows.empty() && span.start_ns - done <= kNoGapNs && rows.back()["phase"] == phase &&
+                         rows.back()["type"] == type;
+    if (!goes_on) {
+      start = std::max(span.start_ns, done);
+      rows.push_back({{"phase", phase}, {"type", type}, {"start_ms", ms(start)}});
+    }
+    done = span.end_ns;
+    rows.back()["ms"] = ms(done - start);
+  }
+  return rows;
 }
 
 }  // namespace stepladder
