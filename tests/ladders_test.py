@@ -121,11 +121,14 @@ class Commands(unittest.TestCase):
         self.assertEqual(first["lines"], len(trainer.read_text().splitlines()))
 
     def test_runs_and_reports(self):
-        self.stepladder("run", "--ladder", "learning", "--rungs", "00,01,08", *SMALL, "--out", "r.jsonl")
+        schedule = ("--warmup-lr-steps", "1", "--decay-steps", "3")
+        self.stepladder("run", "--ladder", "learning", "--rungs", "00,01,08", *SMALL, *schedule, "--out", "r.jsonl")
         self.assertIn("01_muon", self.stepladder("report", "r.jsonl").stdout)
         exported = json.loads(self.stepladder("export", "r.jsonl", "--format", "json").stdout)
         self.assertEqual(exported["plan"]["ladder"]["name"], "learning")
         self.assertEqual({run["status"] for run in exported["runs"]}, {"ok"})
+        self.assertEqual({(run["config"]["warmup_lr_steps"], run["config"]["decay_steps"]) for run in exported["runs"]},
+                         {(1, 3)})
         self.stepladder("resume", "r.jsonl", "--rounds", "2")
 
     def test_ablates(self):

@@ -110,8 +110,9 @@ std::vector<Option> RungSettings::options() {
 }
 
 std::vector<Option> RungSettings::shared_options() {
-  static const std::set<std::string> names = {"data", "val-data", "shuffle", "lr",   "loss-scale",
-                                              "seed", "backend",  "device",  "dtype"};
+  static const std::set<std::string> names = {"data",       "val-data",    "shuffle",        "lr",
+                                              "loss-scale", "seed",        "backend",        "device",
+                                              "dtype",      "decay-steps", "warmup-lr-steps"};
   std::vector<Option> shared = options();
   std::erase_if(shared, [&](const Option& option) {
     return option.group != kOps && option.group != kSearch && !names.contains(option.name);
