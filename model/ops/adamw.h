@@ -29,10 +29,10 @@ struct ClipFactor {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// Of dynamic loss scaling: good steps after which the scale doubles, and its largest value.
+/// Dynamic loss scaling: the number of good steps after which the scale doubles, and the largest scale.
 inline constexpr float kGoodSteps = 2000.0F, kLargestScale = 0x1p24F;
 
-/// ClipFactor of all `grads` (float) together, one pass over all of them.
+/// ClipFactor of all `grads` (float) together, in one pass.
 ///
 /// loss_scaler, where there is one, is (4) f32 {scale, good steps, skipped steps, overflow}: dynamic loss
 /// scaling (Micikevicius et al. 2018) that never leaves the device. The norm is then that of grads / scale,
@@ -63,7 +63,7 @@ struct AdamW {
   float beta1, beta2, eps, weight_decay;
 };
 /// One tensor of a multi-tensor AdamW step. `w`, `m` and `v` are f32; `g` is float; `param_copy`, where there
-/// is one, gets a copy of the new weights. It is of g's type, or of any where g is f32.
+/// is one, gets a copy of the new weights. `param_copy` is of g's type, or of any float type where g is f32.
 struct AdamWTensor {
   Tensor w, g, m, v, param_copy;
   bool decay = false;
@@ -73,7 +73,7 @@ struct AdamWTensor {
 /// beta1 * m + (1 - beta1) * g, v = beta2 * v + (1 - beta2) * g^2, w -= lr * (mhat / (sqrt(vhat) + eps) +
 /// weight_decay * w) with mhat = m / (1 - beta1^t), vhat = v / (1 - beta2^t), weight_decay 0 unless `decay`.
 /// schedule (2) f32 = {lr, t}, t from 1. With a loss_scaler (see ClipGradNorm) overflowed steps change
-/// nothing and t leaves them out.
+/// nothing and are not counted in t.
 struct AdamWStep {
   static constexpr const char* kName = "adamw";
   std::span<const AdamWTensor> tensors;

@@ -1,4 +1,5 @@
-// Attention: heads, masks, softmax, and all of it in one op. q, k, v are (B,NH,T,HS) each, qkv (B,T,3C).
+// Attention: heads, masks and softmax, each as ops of its own, and fused attention in one op. q, k, v are
+// (B,NH,T,HS) each, qkv (B,T,3C).
 #pragma once
 
 #include "model/ops/op.h"
@@ -9,12 +10,12 @@ inline bool qkv_fits(const Tensor& qkv, const Tensor& q, const Tensor& k, const 
   return one_float_type(qkv, q) && alike(q, k, v) && q.shape.rank() == 4 &&
          qkv.shape == Shape{q.shape[0], q.shape[2], 3 * q.shape[1] * q.shape[3]};
 }
-/// x (B,T,C) belongs to heads (B,NH,T,HS).
+/// Whether x (B,T,C) fits heads (B,NH,T,HS): C = NH * HS, one float type.
 inline bool heads_fit(const Tensor& x, const Tensor& heads) {
   return one_float_type(x, heads) && heads.shape.rank() == 4 &&
          x.shape == Shape{heads.shape[0], heads.shape[2], heads.shape[1] * heads.shape[3]};
 }
-/// qkv (B,T,3C) belongs to x (B,T,C) in the NH heads of lse (B,NH,T).
+/// Whether qkv (B,T,3C) fits x (B,T,C) and the NH heads of lse (B,NH,T).
 inline bool attention_fits(const Tensor& qkv, const Tensor& x, const Tensor& lse) {
   return one_float_type(qkv, x) && all_f32(lse) && x.shape.rank() == 3 && lse.shape.rank() == 3 &&
          qkv.shape == Shape{x.shape[0], x.shape[1], 3 * x.shape[2]} && lse.shape[0] == x.shape[0] &&

@@ -6,7 +6,7 @@
 
 namespace stepladder {
 
-/// x (...,Vp) has the rows of y (...,V), and V <= Vp.
+/// Whether x (...,Vp) has as many rows as y (...,V), and V <= Vp.
 inline bool covers(const Tensor& x, const Tensor& y) {
   return x.shape.rank() > 0 && y.shape.rank() > 0 && x.cols() >= y.cols() && rows_of(x) == rows_of(y);
 }
@@ -15,14 +15,14 @@ inline bool cross_entropy_fits(const Tensor& losses, const Tensor& logits, const
          one_per_row(logits, losses, targets) && V > 0 && V <= logits.cols();
 }
 
-/// What the gradient of a loss is multiplied by: factor, and loss_scaler[0] where there is one.
+/// The multiplier of a loss's gradient: factor, times loss_scaler[0] where there is a loss scaler.
 struct LossScale {
   float factor;
   Tensor loss_scaler = {};
 };
 
-/// logp = logits - logsumexp(logits). Rows of logits may be longer than logp's: what is beyond is padding,
-/// not read.
+/// logp = logits - logsumexp(logits). Rows of logits may be longer than logp's: the elements beyond are
+/// padding, not read.
 struct LogSoftmaxForward {
   static constexpr const char* kName = "log_softmax_forward";
   Tensor logp, logits;
@@ -32,7 +32,7 @@ struct LogSoftmaxForward {
 };
 
 /// dlogits = dlogp - exp(logp) * sum_v(dlogp); dlogits may be dlogp. Rows of both may be longer than logp's:
-/// what is beyond is padding, neither read nor written.
+/// the elements beyond are padding, neither read nor written.
 struct LogSoftmaxBackward {
   static constexpr const char* kName = "log_softmax_backward";
   Tensor dlogits, dlogp, logp;
@@ -78,7 +78,7 @@ struct AddMean {
 };
 
 /// losses = logsumexp(z) - z[target], z the first V columns of logits (B,T,Vp) or, with a soft_cap that is
-/// not 0, soft_cap * tanh(logits / soft_cap): none is above it (Gemma Team 2024).
+/// not 0, soft_cap * tanh(logits / soft_cap), so that |z| <= soft_cap (Gemma Team 2024).
 struct CrossEntropyForward {
   static constexpr const char* kName = "cross_entropy_forward";
   Tensor losses, logits, targets;

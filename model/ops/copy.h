@@ -1,11 +1,11 @@
-// Copies, to and from the host too, and values written from the host.
+// Copies, also to and from the host, and values written from the host.
 #pragma once
 
 #include "model/ops/op.h"
 
 namespace stepladder {
 
-/// dst = host memory of dst.bytes(); pageable, done when the host memory may be reused.
+/// dst = pageable host memory of dst.bytes(); returns once the host memory may be reused.
 struct Upload {
   static constexpr const char* kName = "upload";
   Tensor dst;

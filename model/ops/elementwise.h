@@ -103,7 +103,7 @@ struct AddCDiv {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// x *= factor, a (1) on the device
+/// x *= factor, a tensor (1)
 struct ScaleBy {
   static constexpr const char* kName = "scale_by";
   Tensor x, factor;

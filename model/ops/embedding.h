@@ -5,7 +5,7 @@
 
 namespace stepladder {
 
-/// Of wte, a row for each token.
+/// The rows of wte that are read, one for each token.
 inline Operand looked_up(const Tensor& wte, const Tensor& tokens) {
   return {wte, static_cast<double>(tokens.numel() * wte.cols()) * static_cast<double>(size_of(wte.dtype))};
 }
@@ -22,8 +22,8 @@ inline bool embedding_fits(const Tensor& rows, const Tensor& tokens, const Tenso
          dim(rows, -1) == dim(wte, 1);
 }
 
-/// dwte (V,C) += dout summed over the rows of each token; the same bits every time. dwte is of dout's type,
-/// or f32.
+/// dwte (V,C) += dout summed over the rows of each token, bitwise reproducible. dwte is of dout's type, or
+/// f32.
 struct EmbeddingBackward {
   static constexpr const char* kName = "embedding_backward";
   Tensor dwte, tokens, dout;

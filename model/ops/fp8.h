@@ -13,7 +13,7 @@
 
 namespace stepladder {
 
-/// q (N,C) and qt (C,N) fit x (N,C), or are empty, but not both.
+/// Whether q (N,C) and qt (C,N) fit x (N,C); one of them may be empty.
 inline bool quantized_fit(const Tensor& q, const Tensor& qt, const Tensor& x) {
   const auto fits = [](const Tensor& t) { return is_fp8(t.dtype) && t.scale && t.amax; };
   const bool rows = !present(q) || (fits(q) && dim(q, -1) == dim(x, -1) && rows_of(q) == rows_of(x));
@@ -52,8 +52,8 @@ struct QuantizeToFit {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// `slopes` can hold gelu'(x) of x (N,C) in e4m3, which GELU's backward pass may read instead of x. They lie
-/// between -0.13 and 1.13 and have no scale.
+/// Whether `slopes` can hold gelu'(x) of x (N,C) in e4m3, which GELU's backward pass may read instead of x.
+/// Slopes lie between -0.13 and 1.13 and have no scale.
 inline bool slopes_fit(const Tensor& slopes, const Tensor& x) {
   return slopes.dtype == DType::f8e4m3 && same_shape(slopes, x);
 }
@@ -119,8 +119,8 @@ struct LinearQuantizeGeluBackward {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// losses of CrossEntropyForward, and q (B,T,Vp) of its gradient v, that of CrossEntropyForwardBackward.
-/// Leaves logits alone. On CUDA Vp is a multiple of 16.
+/// losses of CrossEntropyForward, and q (B,T,Vp) of v, the gradient that CrossEntropyForwardBackward
+/// computes. Leaves logits alone. On CUDA Vp is a multiple of 16.
 struct QuantizeCrossEntropy {
   static constexpr const char* kName = "quantize_cross_entropy";
   Tensor q, losses, logits, targets;
@@ -186,10 +186,11 @@ struct Transpose {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// Delayed scaling: where amax > 0 or NaN, it enters history (R,W) in front and the oldest value leaves;
+/// Delayed scaling: where amax is > 0 or NaN, it enters history (R,W) in front and the oldest value leaves;
 /// scale = the least power of two with max(history) <= scale * the largest number of `type`, 1 where all of
 /// history is 0, NaN where one value is not finite. scale (R,kScaleStride), of which the first of a row is
-/// set, and amax (R), all f32. A power of two loses no digits, neither in FP8 nor when it is taken back.
+/// set, and amax (R), all f32. A power of two loses no digits, neither in dividing by it nor in multiplying
+/// back.
 struct UpdateScales {
   static constexpr const char* kName = "update_scales";
   Tensor scale, history, amax;

@@ -20,11 +20,11 @@ struct LayerNormForward {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// What LayerNormForward writes: (N,C), (N), (N).
+/// Results of LayerNormForward: (N,C), (N), (N).
 struct Normalized {
   Tensor out, mean, rstd;
 };
-/// What LayerNormBackward needs of the forward pass, its input and that input's statistics: (N,C), (N), (N).
+/// Input of LayerNormForward and the input's statistics, for LayerNormBackward: (N,C), (N), (N).
 struct NormInput {
   Tensor x, mean, rstd;
 };
@@ -35,8 +35,8 @@ struct NormParams {
 
 /// dx += rstd * (dxhat - mean_c(dxhat) - xhat * mean_c(dxhat * xhat)), dxhat = dout * w;
 /// dparams: dw += sum_n dout * xhat, db += sum_n dout; dbias (C; empty: none) += sum_n of the new dx as
-/// stored: the bias gradient of the projection whose output was added to x. The three are of x's type, or
-/// f32.
+/// stored: the bias gradient of the projection whose output was added to x. dw, db and dbias are of x's type,
+/// or f32.
 struct LayerNormBackward {
   static constexpr const char* kName = "layernorm_backward";
   Tensor dx;

@@ -3,7 +3,8 @@
 namespace stepladder {
 namespace {
 
-/// Two of one float type, or two of FP8 that tensor cores multiply, each with a scale.
+/// Whether a and b can be multiplied: both of one float type, or both FP8 with scales, and at least one
+/// f8e4m3.
 bool multiply(const Tensor& a, const Tensor& b) {
   if (!is_fp8(a.dtype)) return one_float_type(a, b);
   return is_fp8(b.dtype) && (a.dtype == DType::f8e4m3 || b.dtype == DType::f8e4m3) && a.scale && b.scale;

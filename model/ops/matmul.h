@@ -1,4 +1,4 @@
-// Matrix products, alone and as linear layers with what surrounds them; x (N,Cin), w (Cout,Cin), b (Cout).
+// Matrix products, alone and as linear layers with bias, GELU or residual; x (N,Cin), w (Cout,Cin), b (Cout).
 #pragma once
 
 #include "model/ops/op.h"
@@ -15,12 +15,12 @@ enum class Precision { fp32, tf32 };
 struct MatmulShape {
   int64_t batch = 1, M = 0, N = 0, K = 0;
   int64_t a_rows = 0, a_cols = 0, b_rows = 0, b_cols = 0;
-  bool fits = false;  // shapes and types do
+  bool fits = false;  // whether shapes and types fit together
 };
-/// Of Matmul's operands.
+/// The MatmulShape of Matmul's operands.
 MatmulShape matmul_shape(const Tensor& out, const Tensor& a, const Tensor& b, MatOp op);
 
-/// What out = or += op(a) op(b) costs, and beside it `read` and `written`.
+/// Work of out = or += op(a) op(b), with `read` and `written` as further operands.
 Work matmul_work(const Tensor& out, const Tensor& a, const Tensor& b, MatOp op, Write write,
                  std::vector<Operand> read = {}, std::vector<Operand> written = {});
 
@@ -41,8 +41,8 @@ struct Matmul {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// out = alpha * op(a) op(b) + beta * addend, rounded once; shapes as Matmul's, addend as out, which is no
-/// operand. No FP8.
+/// out = alpha * op(a) op(b) + beta * addend, rounded once; shapes as Matmul's, addend's as out's; out must
+/// not be an operand. Not for FP8.
 struct MatmulAdd {
   static constexpr const char* kName = "matmul_add";
   Tensor out, a, b;
@@ -59,7 +59,7 @@ struct MatmulAdd {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// out (N,Cout) and x (N,Cin) fit w (Cout,Cin) and b (Cout); out of FP8 operands is of 16 bits.
+/// Whether out (N,Cout) and x (N,Cin) fit w (Cout,Cin) and b (Cout); with FP8 operands, out has 16 bits.
 inline bool linear_fits(const Tensor& out, const Tensor& x, const Tensor& w, const Tensor& b) {
   return w.shape.rank() == 2 && one_per_column(out, b) && (size_of(out.dtype) == 2 || !is_fp8(x.dtype)) &&
          matmul_shape(out, x, w, MatOp::NT).fits;

@@ -1,5 +1,5 @@
-// The Muon optimizer (Jordan et al. 2024, github.com/KellerJordan/Muon), apart from its matrix products:
-// those are in model/muon.h. Tensors are (...,R,C): matrices of R rows and C columns.
+// The Muon optimizer (Jordan et al. 2024, github.com/KellerJordan/Muon), except its matrix products, which
+// are in model/muon.h. Tensors are (...,R,C): matrices of R rows and C columns.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,7 @@ struct MuonUpdate {
   Work work() const { return {OpKind::muon, {w, x, lr, loss_scaler}, {w, param_copy}}; }
   void run(Cpu&) const, run(Cuda&) const;
 
-  /// What x is multiplied by.
+  /// The factor of x: sqrt(max(1, R / C)).
   float scale() const {
     const auto rows = static_cast<float>(x.shape[-2]), cols = static_cast<float>(x.cols());
     return std::sqrt(std::max(1.0F, rows / cols));

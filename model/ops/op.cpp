@@ -32,7 +32,7 @@ void expect(const AnyOp& op, bool fits, const std::string& form) {
     for (const std::vector<Operand>& list : {work.written, work.read})
       for (const Operand& operand : list)
         if (operand.tensor.shape.rank() > 0) operands += cat(operands.empty() ? ": " : ", ", operand.tensor);
-  } catch (const std::invalid_argument&) {  // shapes so wrong that not even the work can be told
+  } catch (const std::invalid_argument&) {  // shapes so wrong that work() throws too: list no operands
   }
   throw std::invalid_argument(
       cat(op.name(), form.empty() ? "" : " ", form, ": shapes or types do not fit together", operands));

@@ -1,11 +1,10 @@
-// What an op is: a value that holds its operands, checks them, knows what it costs, and can be run on a
-// backend.
+// An op is a value that holds its operands, checks them, knows its cost, and can be run on a backend.
 //
 //   struct RowMean {
 //     static constexpr const char* kName = ...;  // "row_mean"
 //     Tensor mean, x;
 //     void check() const;                        // throws std::invalid_argument unless operands fit
-//     Work work() const;                         // what it moves and multiplies
+//     Work work() const;                         // bytes moved and FLOPs
 //     void run(Cpu&) const, run(Cuda&) const;    // in model/cpu/ and model/cuda/
 //   };
 //
@@ -31,7 +30,7 @@ class Cuda;
 /// Overwrite (=) or accumulate (+=).
 enum class Write { set, add };
 
-/// What an op is, for tables of time by kind.
+/// Kind of an op, for tables of time by kind.
 enum class OpKind {
   gemm,
   attention,
@@ -51,8 +50,8 @@ enum class OpKind {
 /// "GEMM", "LayerNorm", ...
 const char* name_of(OpKind kind);
 
-/// A tensor that an op reads or writes, and how many of its bytes: all of them unless said otherwise. An
-/// empty tensor, which is an operand left out, has none.
+/// A tensor that an op reads or writes, and how many of its bytes: all of them unless said otherwise; 0 for
+/// an empty tensor, an operand left out.
 struct Operand {
   Operand(const Tensor& whole)  // NOLINT(google-explicit-constructor): lists of operands are lists of tensors
       : tensor(whole), bytes(static_cast<double>(whole.data ? whole.bytes() : 0)) {}
@@ -63,16 +62,16 @@ struct Operand {
   bool whole = true;
 };
 
-/// What an op costs. Counts are of the op, not of what a backend makes of it: each operand is read once
-/// unless the op says otherwise, each result is written once, and FLOPs are those of matrix products.
+/// The cost of an op, however a backend implements it: each operand is read once unless the op says
+/// otherwise, each result is written once, and FLOPs are those of matrix products.
 struct Work {
   OpKind kind = OpKind::elementwise;
   std::vector<Operand> read, written;
   double flops = 0.0;
-  DType multiplied = DType::f32;  // what the FLOPs multiply
-  std::string extents = {};       // of a matrix product: "NT 16384x2304x768"
+  DType multiplied = DType::f32;  // type of the numbers multiplied
+  std::string extents = {};       // extents of a matrix product: "NT 16384x2304x768"
 
-  /// To read and to write; a tensor that is listed twice as a whole is moved once.
+  /// Bytes to read and to write; a tensor that is listed twice as a whole counts once.
   double bytes() const;
 };
 
@@ -86,7 +85,7 @@ template <class... Tensors>
 bool all_f32(const Tensors&... tensors) {
   return all_of_type(DType::f32, tensors...);
 }
-/// All of one type that is f32, bf16 or f16.
+/// Whether all tensors are of one type, which is f32, bf16 or f16.
 template <class... Tensors>
 bool one_float_type(const Tensor& a, const Tensors&... others) {
   return is_float(a.dtype) && ((others.dtype == a.dtype) && ...);
@@ -100,13 +99,13 @@ bool same_shape(const Tensor& a, const Tensors&... others) {
   return ((a.shape == others.shape) && ...);
 }
 
-/// All of one float type and one shape.
+/// Whether all tensors are of one float type and one shape.
 template <class... Tensors>
 bool alike(const Tensor& a, const Tensors&... others) {
   return one_float_type(a, others...) && same_shape(a, others...);
 }
 
-/// An optional operand that was passed.
+/// Whether an optional operand was passed.
 inline bool present(const Tensor& t) {
   return t.data != nullptr;
 }
@@ -124,38 +123,38 @@ inline int64_t rows_of(const Tensor& t) {
   return rows;
 }
 
-/// `x` is a matrix, each of `per_row` has one element for each of its rows.
+/// Whether `x` is a matrix and each of `per_row` has one element for each row of `x`.
 template <class... Tensors>
 bool one_per_row(const Tensor& x, const Tensors&... per_row) {
   return x.shape.rank() > 0 && ((per_row.numel() == rows_of(x)) && ...);
 }
 
-/// `x` is a float matrix, each of `per_column` is a vector (C) of its type for its columns.
+/// Whether `x` is a float matrix (N,C) and each of `per_column` a vector (C) of the same type.
 template <class... Tensors>
 bool one_per_column(const Tensor& x, const Tensors&... per_column) {
   return one_float_type(x, per_column...) && x.shape.rank() > 0 &&
          ((per_column.shape == Shape{x.cols()}) && ...);
 }
 
-/// `sum` adds up values of x's type, in that type or in f32: where a step has several micro-batches,
-/// gradients of 16-bit tensors are f32.
+/// Whether `sum` can add up values of x's type, in that type or in f32. Where a step has several
+/// micro-batches, gradients of 16-bit tensors are f32.
 inline bool sums_values_of(const Tensor& x, const Tensor& sum) {
   return is_float(x.dtype) && (sum.dtype == x.dtype || all_f32(sum));
 }
-/// `x` is a float matrix, all of `sums` are vectors (C) of one such type for its columns; an empty one is
-/// left out.
+/// Whether `x` is a float matrix (N,C), and `sum` and `sums` are vectors (C) of one type, x's or f32; empty
+/// `sums` are left out.
 template <class... Tensors>
 bool sums_per_column(const Tensor& x, const Tensor& sum, const Tensors&... sums) {
   return sums_values_of(x, sum) && x.shape.rank() > 0 && sum.shape == Shape{x.cols()} &&
          ((!present(sums) || alike(sum, sums)) && ...);
 }
 
-/// x (...,T,T).
+/// Whether x is (...,T,T).
 inline bool square(const Tensor& x) {
   return x.shape.rank() >= 2 && dim(x, -1) == dim(x, -2);
 }
 
-/// None, or (4) f32.
+/// Whether `loss_scaler` is left out, or (4) f32.
 inline bool loss_scaler_fits(const Tensor& loss_scaler) {
   return !present(loss_scaler) || (all_f32(loss_scaler) && loss_scaler.numel() == 4);
 }
@@ -173,7 +172,7 @@ inline Operand first_columns(const Tensor& x, int64_t V) {
 
 // ---- ops of any type -------------------------------------------------------------------------------------
 
-/// An op seen through what all ops have. Refers to the op, which outlives it.
+/// A type-erased reference to an op, which outlives the reference.
 class AnyOp {
  public:
   template <class Op>

@@ -1,4 +1,4 @@
-// What becomes of queries and keys before attention: QK-norm and rotary embedding. They are the first 2 NH
+// QK-norm and rotary embedding of queries and keys, before attention. Queries and keys are the first 2 NH
 // heads of a row of qkv (B,T,3C), each of HS = C / NH channels, HS even; the values behind them stay as they
 // are.
 //
@@ -26,8 +26,8 @@ struct RotaryTable {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// NH of qkv (B,T,3C) that `rstd` (B,T,2NH) and `table` (at least T,HS/2,2) belong to; either may be left
-/// out, not both. 0 where they don't fit.
+/// The number of heads NH in qkv (B,T,3C), from `rstd` (B,T,2NH) and `table` (at least T,HS/2,2); one of them
+/// may be left out. 0 where their shapes don't fit.
 inline int64_t qk_heads(const Tensor& qkv, const Tensor& rstd, const Tensor& table) {
   if (qkv.shape.rank() != 3 || qkv.cols() % 3 != 0 || !all_f32(rstd, table)) return 0;
   const int64_t C = qkv.cols() / 3;
@@ -42,7 +42,7 @@ inline int64_t qk_heads(const Tensor& qkv, const Tensor& rstd, const Tensor& tab
   const bool fits = NH > 0 && C % NH == 0 && C / NH % 2 == 0 && (of_table == 0 || of_table == NH);
   return fits ? NH : 0;
 }
-/// q and k of qkv.
+/// The part of qkv that holds q and k.
 inline Operand queries_and_keys(const Tensor& qkv) {
   return first_columns(qkv, qkv.cols() / 3 * 2);
 }
@@ -60,9 +60,9 @@ struct QkNormRotaryForward {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// In place, dqkv becomes the gradient of what QkNormRotaryForward was given, from that of what it gave.
-/// Given its results y (q and k of qkv) and rstd: dx = rstd * rotated back (dy - y * mean(dy * y)). Without
-/// rstd, qkv is not read and may be left out.
+/// In place, dqkv, the gradient of QkNormRotaryForward's result, becomes the gradient of its input. With the
+/// results y (q and k of qkv) and rstd: dx = rstd * rotated back (dy - y * mean(dy * y)). Without rstd, qkv
+/// is not read and may be left out.
 struct QkNormRotaryBackward {
   static constexpr const char* kName = "qk_norm_rotary_backward";
   Tensor dqkv, qkv, rstd, table;
