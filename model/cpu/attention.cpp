@@ -7,7 +7,8 @@
 namespace stepladder {
 namespace {
 
-/// whole (B,T,kParts*C) = its parts' heads, each (B,NH,T,HS), or with kSplit the other way.
+/// Copies the heads of `parts`, each (B,NH,T,HS), into whole (B,T,kParts*C), or with kSplit from `whole` into
+/// `parts`.
 template <bool kSplit, size_t kParts>
 void move_heads(const Cpu& cpu, const Tensor (&parts)[kParts], const Tensor& whole) {
   const Shape& shape = parts[0].shape;

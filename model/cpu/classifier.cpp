@@ -17,7 +17,7 @@ void expect_targets(const char* op, Tensor targets, int64_t V) {
     check(p[n] >= 0 && p[n] < V, op, ": target ", p[n], " at ", n, " of ", targets, ", vocabulary ", V);
 }
 
-/// cap * tanh(x / cap) of a row.
+/// A row of logits x as cap * tanh(x / cap).
 template <class T>
 struct Capped {
   Floats<T> x;
@@ -25,7 +25,7 @@ struct Capped {
   float operator[](int64_t v) const { return cap * std::tanh(x[v] / cap); }
 };
 
-/// The slope of a logit z in the one it was made from.
+/// The derivative of a logit z with respect to the stored logit it was computed from.
 template <class T>
 float slope(Floats<T> /*row*/, float /*z*/) {
   return 1.0F;
@@ -35,7 +35,7 @@ float slope(Capped<T> row, float z) {
   return 1.0F - z / row.cap * (z / row.cap);
 }
 
-/// f(row) for the logits that a row of them stands for.
+/// f(logits) for a row of stored logits: the row itself, or Capped where soft_cap is not 0.
 template <class T, class F>
 void with_cap(Floats<T> row, float soft_cap, const F& f) {
   if (soft_cap == 0.0F) return f(row);

@@ -7,7 +7,7 @@
 namespace stepladder {
 namespace {
 
-/// What a gradient of norm `length` is multiplied with; NaN stays NaN.
+/// The clipping factor of a gradient of norm `length`; NaN stays NaN.
 double clip(double length, float max_norm) {
   return std::min(max_norm / (length + 1e-6), 1.0);
 }
@@ -30,7 +30,7 @@ void update_loss_scaler(float* scaler, bool finite) {
 }  // namespace
 
 double Cpu::squares(Tensor x) const {
-  constexpr int64_t kSlices = 64;  // a fixed number, so that the thread count does not show in the sum
+  constexpr int64_t kSlices = 64;  // a fixed number, so that the sum does not depend on the thread count
   const int64_t n = x.numel(), slice = std::max(kPiece, (n + kSlices - 1) / kSlices);
   std::array<double, kSlices> sums{};
   with_float_type(x.dtype, [&]<class T>(T) {

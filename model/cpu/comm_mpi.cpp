@@ -21,7 +21,8 @@ namespace stepladder {
 namespace {
 
 const MpiCalls* load_mpi() {
-  // Global, since Open MPI loads plug-ins that look for it. Never closed: they may be in use until the end.
+  // RTLD_GLOBAL, since Open MPI loads plug-ins that look for its symbols. Never closed: plug-ins may be in
+  // use until the end.
   void* library = dlopen("libstepladder_mpi.so", RTLD_NOW | RTLD_GLOBAL);
   if (!library)
     throw Error(
@@ -39,7 +40,7 @@ int mpi_count(int64_t n) {
 class MpiCollectives final : public Collectives {
  public:
   ~MpiCollectives() override {
-    // The other ranks may never come.
+    // finalize() waits for the other ranks, which may never come after an error.
     if (mpi_ && std::uncaught_exceptions() == 0) mpi_->finalize();
   }
 
@@ -65,7 +66,7 @@ class MpiCollectives final : public Collectives {
   void queue(Collective what, std::span<const Tensor> bucket) override {
     const bool in_parts = what == Collective::reduce_scatter || what == Collective::all_gather;
     for (const Tensor& x : bucket)
-      if (in_parts) part_of(x, rank(), world());  // throws now what is wrong with it
+      if (in_parts) part_of(x, rank(), world());  // throws now if x has no equal parts
     poison_receive_buffer(what);
     auto& queued = queued_.emplace_back(Queued{what, {}}).bucket;
     for (const Tensor& x : bucket) {
@@ -84,7 +85,8 @@ class MpiCollectives final : public Collectives {
   }
 
  private:
-  /// A GPU's peers may write to it at any time in between: whoever still reads it gets NaN.
+  /// Fills the receive buffer with NaN, for whoever still reads it: a GPU's peers may write to it until
+  /// wait().
   void poison_receive_buffer(Collective what) const {
     if (what == Collective::reduce_scatter && receive_buffer_.data)
       std::memset(receive_buffer_.data, 0xFF, receive_buffer_.bytes());
@@ -95,7 +97,7 @@ class MpiCollectives final : public Collectives {
     const int64_t n = x.numel();
     if (what == Collective::broadcast) return mpi_->broadcast(x.data, mpi_count(bytes));
     if (what == Collective::all_max) {
-      // As whole numbers the bits of floats are in the same order, and those of NaN come last.
+      // The bits of floats >= 0, as integers, are in the order of the floats, and those of NaN come last.
       return mpi_->all_max(static_cast<int32_t*>(x.data), mpi_count(n));
     }
     const bool whole = what == Collective::all_reduce;
@@ -119,11 +121,11 @@ class MpiCollectives final : public Collectives {
 
   struct Queued {
     Collective what;
-    std::vector<std::pair<Tensor, std::vector<std::byte>>> bucket;  // with what was in them
+    std::vector<std::pair<Tensor, std::vector<std::byte>>> bucket;  // with their contents at queue()
   };
   const MpiCalls* mpi_ = nullptr;  // null in a world of 1
   Rendezvous* ranks_ = nullptr;
-  Tensor receive_buffer_;  // empty: none was named
+  Tensor receive_buffer_;  // empty before use_copy_engines()
   std::deque<Queued> queued_;
   std::vector<float> sums_, part_;
 };

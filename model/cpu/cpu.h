@@ -1,4 +1,4 @@
-// The CPU reference backend: the oracle of every other one.
+// The CPU reference backend, against which every other backend is tested.
 #pragma once
 
 #include <algorithm>
@@ -47,13 +47,14 @@ class Cpu final : public Device {
   }
   std::unique_ptr<Tracer> make_tracer() override;
 
-  /// body(first, last) over [0,n) in pieces of `piece`, each item with `work` elements to go through.
+  /// Calls body(first, last) over [0,n) in pieces of `piece` items; an item has `work` elements to go
+  /// through.
   template <class Body>
   void pieces(int64_t n, int64_t piece, int64_t work, const Body& body) const {
     parallel_for(n * work > kSerial ? threads : 1, (n + piece - 1) / piece,
                  [&](int64_t i) { body(i * piece, std::min(n, (i + 1) * piece)); });
   }
-  /// body(row) over [0,rows), each of about `cols` elements.
+  /// Calls body(row) for each row in [0,rows), of about `cols` elements.
   template <class Body>
   void each_row(int64_t rows, int64_t cols, const Body& body) const {
     const int64_t work = std::max<int64_t>(1, cols);
@@ -108,7 +109,7 @@ class Cpu final : public Device {
   }
   /// Sum of x^2, in double.
   double squares(Tensor x) const;
-  /// kScratch elements for each thread, of which the op wants `n`. Throws std::logic_error before
+  /// Scratch of kScratch elements for each thread, of which `op` needs `n`. Throws std::logic_error before
   /// bind_workspace().
   float* scratch(const char* op, int64_t n = 0) const;
   bool tf32() const { return precision_ == Precision::tf32; }

@@ -35,7 +35,7 @@ std::optional<int64_t> number_in(const std::string& file) {
   return in >> number ? std::optional(number) : std::nullopt;
 }
 
-/// What the process's control groups (version 1 or 2) leave it, each group and its parents considered: the
+/// The memory that the process's control groups (version 1 or 2) and their parents leave it, in bytes: the
 /// least limit, and the least that is free below a limit. The page cache counts as free, being dropped first.
 struct GroupLimit {
   int64_t total = std::numeric_limits<int64_t>::max(), free = total;
@@ -69,7 +69,7 @@ GroupLimit group_limit() {
   return limit;
 }
 
-/// As the kernel names it; not every architecture has a name.
+/// The CPU's name in /proc/cpuinfo; "" on architectures that have none there.
 std::string cpu_name() {
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);)
@@ -77,14 +77,14 @@ std::string cpu_name() {
   return "";
 }
 
-/// What each thread maps besides: OpenBLAS's buffer (128 MiB), a stack (8) and an arena of malloc's (64).
-/// OpenBLAS waits for ever for a buffer that it can't have.
+/// Bytes that each thread maps besides the arena: OpenBLAS's buffer (128 MiB), a stack (8) and an arena of
+/// malloc's (64). OpenBLAS waits for ever for a buffer that it can't get.
 constexpr int64_t kMappedByThread = 200 << 20;
 
 }  // namespace
 
 Cpu::Cpu(int threads_to_use) : threads(threads_to_use > 0 ? threads_to_use : max_threads()) {
-  openblas_set_num_threads(1);  // matmul shares its tiles out itself
+  openblas_set_num_threads(1);  // matmul distributes its tiles over threads itself
 }
 
 void Cpu::bind_workspace(Arena& arena, const Config& config) {
@@ -126,7 +126,7 @@ MemoryInfo Cpu::memory() {
 }
 
 std::shared_ptr<void> Cpu::allocate(size_t bytes) {
-  // Linux promises more than it has and kills the process later: ask first.
+  // Linux promises more memory than it has and kills the process later, so ask first.
   const MemoryInfo available = memory();
   void* block = nullptr;
   if (bytes <= static_cast<size_t>(available.free))
@@ -147,7 +147,7 @@ std::shared_ptr<void> Cpu::allocate(size_t bytes) {
 
 namespace {
 
-/// The ops of a recording are called again.
+/// A backend without graphs: replaying a recording calls its ops again.
 class NoGraph final : public Graph {
  public:
   void search(const std::function<void()>&) override {}

@@ -45,7 +45,7 @@ void EmbeddingBackward::run(Cpu& cpu) const {
   expect_workspace(kName, cpu.order, N);
   const int32_t* ptokens = tokens.ptr<int32_t>();
 
-  // Rows of one token side by side, so that each token's sum is taken in double and added once.
+  // Sort the rows by token, so that each token's sum is taken in double and added once.
   int32_t* order = cpu.order.ptr<int32_t>();
   std::iota(order, order + N, 0);
   std::sort(order, order + N,

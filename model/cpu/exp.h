@@ -1,5 +1,5 @@
-// exp that vectorises. The C library's is a call for each element, which would take as long as the matmuls of
-// the classifier.
+// exp that vectorises. The C library's exp is a call for each element, which would take as long as the
+// matmuls of the classifier.
 #pragma once
 
 #include <bit>
@@ -11,14 +11,14 @@ namespace stepladder {
 inline float exp_float(float x) {
   constexpr float kLeast = -0x1.5d589ep+6F, kBeyond = 89.0F;  // ln(2^-126), and a little more than ln(2^128)
   constexpr float kLog2E = 0x1.715476p+0F, kLn2Hi = 0x1.62e4p-1F, kLn2Lo = 0x1.7f7d1cp-20F;
-  constexpr float kShift = 0x1.8p+23F;  // adding it rounds to an integer, which the low bits then hold
+  constexpr float kShift = 0x1.8p+23F;  // adding kShift rounds to an integer, which the low bits then hold
   const uint32_t keep = x < kLeast ? 0 : ~0U;
   x = x < kLeast ? kLeast : x;
   x = x > kBeyond ? kBeyond : x;
   const float shifted = x * kLog2E + kShift;
   const float n = shifted - kShift;
   const float r = (x - n * kLn2Hi) - n * kLn2Lo;  // |r| <= ln(2)/2
-  // e^r - 1 by Taylor's series, whose rest is below r^8/8! = 6e-9.
+  // e^r - 1 by Taylor's series; the remainder is below r^8/8! = 6e-9.
   float p = 1.0F / 5040;
   p = p * r + 1.0F / 720;
   p = p * r + 1.0F / 120;

@@ -24,7 +24,7 @@ struct Rows {
 template <class F>
 void weighted_sum(Floats<F> out, int64_t n, double factor, const float* weight, Rows<F> rows, int64_t first,
                   int64_t last) {
-  constexpr int64_t kColumns = 64;  // at a time, on the stack
+  constexpr int64_t kColumns = 64;  // sums at a time, on the stack
   for (int64_t start = 0; start < n; start += kColumns) {
     const int64_t columns = std::min(kColumns, n - start);
     double sums[kColumns] = {};
@@ -37,7 +37,7 @@ void weighted_sum(Floats<F> out, int64_t n, double factor, const float* weight, 
   }
 }
 
-/// Row i of B*NH*T: which head it belongs to, and where that starts in (B,T,3C) and (B,T,C).
+/// Row i of B*NH*T: its position t, and where its head starts in (B,T,3C) and (B,T,C).
 struct HeadRow {
   int64_t t, qkv, x;
   HeadRow(int64_t i, int64_t NH, int64_t T, int64_t C)
@@ -71,7 +71,7 @@ void AttentionForward::run(Cpu& cpu) const {
 }
 
 // With p = exp(q k^T / sqrt(HS) - lse) and dp = dout v^T: dv = p^T dout, ds = p * (dp - sum_s(dp * p)),
-// dq = ds k / sqrt(HS), dk = ds^T q / sqrt(HS); the sum is that of dout * out.
+// dq = ds k / sqrt(HS), dk = ds^T q / sqrt(HS); the sum equals that of dout * out over a row.
 void AttentionBackward::run(Cpu& cpu) const {
   const int64_t B = out.shape[0], T = out.shape[1], C = out.shape[2], NH = lse.shape[1], HS = C / NH;
   const float scale = 1.0F / std::sqrt(static_cast<float>(HS));
@@ -94,7 +94,7 @@ void AttentionBackward::run(Cpu& cpu) const {
       const float delta = dot(dy[at.t], y[at.t], HS);
       for (int64_t s = 0; s <= at.t; ++s) ds[s] = score(at.t, s) * (dot(dy[at.t], v[s], HS) - delta);
       weighted_sum(dfirst, HS, scale, ds, k, 0, at.t + 1);
-      // Its column gives dk[t], that of p gives dv[t].
+      // Column t of ds gives dk[t], column t of p gives dv[t].
       for (int64_t t = at.t; t < T; ++t) {
         p[t] = score(t, at.t);
         ds[t] = p[t] * (dot(dy[t], v[at.t], HS) - dot(dy[t], y[t], HS));

@@ -10,7 +10,8 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-/// The least power of two `s` with amax <= s * kMax; 1 for 0, NaN for what is not finite.
+/// The least power of two s with amax <= s * the type's largest number; 1 if amax is 0, NaN if it is not
+/// finite.
 float fitting_scale(float amax, DType type) {
   if (!std::isfinite(amax)) return kNan;
   if (amax == 0.0F) return 1.0F;
@@ -19,14 +20,14 @@ float fitting_scale(float amax, DType type) {
   return std::ldexp(1.0F, std::max(mantissa == 0.5F ? exponent - 1 : exponent, -126));
 }
 
-/// The larger magnitude; NaN where there is one.
+/// amax = max(amax, |x|), NaN if either is NaN.
 void raise(float& amax, float x) {
   const float magnitude = std::fabs(x);
   if (!(magnitude <= amax)) amax = std::isnan(amax) ? amax : magnitude;
 }
 
-/// body(c0, c1) -> the largest magnitude in these columns of (N,C), few enough that both orders of a matrix
-/// stay in cache. Returns the largest of all.
+/// Calls body(c0, c1), which returns the largest magnitude in columns [c0, c1) of (N,C), few enough that both
+/// layouts stay in cache. Returns the largest of all.
 template <class Body>
 float each_columns(const Cpu& cpu, int64_t N, int64_t C, const Body& body) {
   std::vector<float> amax(static_cast<size_t>(C / Cpu::kColumns + 1));
@@ -134,7 +135,7 @@ void LinearQuantizeGeluBackward::run(Cpu& cpu) const {
 }
 
 void QuantizeLayerNorm::run(Cpu& cpu) const {
-  // In f32, so that the result is rounded once.
+  // Compute in f32, so that the result is rounded once.
   std::vector<float> memory(static_cast<size_t>(2 * x.numel() + w.numel() + b.numel()));
   float* free = memory.data();
   const auto wide = [&](const Tensor& t) {
@@ -164,7 +165,7 @@ void Transpose::run(Cpu& cpu) const {
 }
 
 void QuantizeCrossEntropy::run(Cpu& cpu) const {
-  // Some rows of f32 at a time, so that the gradient is rounded once.
+  // Compute some rows at a time in f32, so that the gradient is rounded once.
   constexpr int64_t kRows = 32;
   const int64_t N = targets.numel(), Vp = logits.cols();
   std::vector<float> rows(static_cast<size_t>(std::min(N, kRows) * Vp));

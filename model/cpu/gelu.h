@@ -7,7 +7,7 @@
 
 namespace stepladder {
 
-/// sigmoid(2u).
+/// The factor of x in gelu(x): sigmoid(2u).
 inline float gelu_gate(float x) {
   return 1.0F / (1.0F + exp_float(-2.0F * kGeluA * (x + kGeluB * x * x * x)));
 }

@@ -54,7 +54,7 @@ void LinearGeluBackward::run(Cpu& cpu) const {
   with_sum_type(dpre, db, [&]<class T, class Sum>(T, Sum) {
     const auto fdpre = floats<T>(dpre), fpre = floats<T>(pre);
     const auto fdb = floats<Sum>(db);
-    // One thread has all rows of its columns, so that it can sum them.
+    // One thread computes all rows of its columns, so that it can sum them.
     parallel_for(product.worth(cpu.threads), (N + Cpu::kColumns - 1) / Cpu::kColumns, [&](int64_t piece) {
       float* mine = all_scratch + thread_index() * Cpu::kScratch;
       float* elements = mine + kOperandTiles;

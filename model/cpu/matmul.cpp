@@ -10,8 +10,8 @@
 namespace stepladder {
 namespace {
 
-/// An operand as sgemm is to see it: f32 to the nearest TF32 (10 bits of mantissa), ties to even, inf and NaN
-/// as they are; 16-bit types exactly.
+/// An element converted for sgemm: f32 rounded to the nearest TF32 (10 bits of mantissa), ties to even, inf
+/// and NaN as they are; 16-bit types exactly.
 float operand(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   const uint32_t rounded = (bits + 0xFFF + (bits >> 13 & 1)) & ~0x1FFFU;
@@ -28,13 +28,13 @@ struct Block {
   const T* data;
   int64_t rows, cols, stride;
 
-  /// The same converted, packed at `to`.
+  /// This block converted and multiplied by `scale`, packed at `to`.
   Block<float> converted(float* to, float scale) const {
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t c = 0; c < cols; ++c) to[r * cols + c] = operand(data[r * stride + c]) * scale;
     return {to, rows, cols, cols};
   }
-  /// The same as it lies in memory, of f32.
+  /// This block as it lies in memory. Throws std::logic_error unless it is f32.
   Block<float> plain() const {
     if constexpr (std::is_same_v<T, float>) return *this;
     throw std::logic_error("a matrix of 16 or 8 bits, not converted");

@@ -22,7 +22,7 @@ struct Tile {
 /// op(a) op(b) in f32: a batch of (M,K)(K,N), whichever way a and b are stored.
 class Product : public MatmulShape {
  public:
-  /// Of operands that fit.
+  /// The operands must fit together.
   Product(const Tensor& out, const Tensor& a, const Tensor& b, MatOp op, bool tf32);
 
   /// Whether tile() needs scratch.

@@ -18,8 +18,8 @@ namespace {
 thread_local int index_in_loop = 0;
 thread_local bool in_loop = false;
 
-/// Threads that take part in one loop at a time. OpenMP's would spin at the end of every loop, and so take
-/// from a busy machine the time that the thread they wait for needs.
+/// Threads that take part in one loop at a time. OpenMP's threads would spin at the end of every loop, and on
+/// a busy machine take time from the thread that they wait for.
 class Pool {
  public:
   void run(int threads, int64_t n, void (*call)(const void*, int64_t), const void* body) {
@@ -43,7 +43,7 @@ class Pool {
   }
 
  private:
-  /// Waits for what is about to happen, for no longer than it would take to sleep and be woken.
+  /// Spins until `condition`, but for no longer than it would take to sleep and be woken.
   template <class Condition>
   static void await(const Condition& condition) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(50);
@@ -84,12 +84,12 @@ class Pool {
   std::mutex one_loop_, mutex_;
   std::condition_variable open_, left_;
   int size_ = 0;
-  // The loop: changed while no thread works on it.
+  // The current loop, changed only while no thread works on it.
   void (*call_)(const void*, int64_t) = nullptr;
   const void* body_ = nullptr;
   int64_t n_ = 0;
   std::atomic<int64_t> next_ = 0;
-  // Threads that may work on it, have begun to, and still do.
+  // Numbers of threads that may work on the loop, have begun to, and still do.
   std::atomic<int> threads_ = 0, started_ = 0, working_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Loops of the CPU backend: over threads, and over the lanes of a vector register.
+// Parallel loops of the CPU backend: over threads, and over the lanes of a vector register.
 #pragma once
 
 #include <algorithm>
@@ -23,11 +23,11 @@ int max_threads();
 /// Index of the calling thread inside parallel_for, below its `threads`; 0 outside.
 int thread_index();
 
-/// call(body, i) for i in [0,n), as parallel_for.
+/// Calls call(body, i) for i in [0,n), as parallel_for does.
 void run_parallel(int threads, int64_t n, void (*call)(const void* body, int64_t i), const void* body);
 
-/// body(i) for i in [0,n) on up to `threads` threads, each i on whichever is free. `body` must not throw. A
-/// thread without work sleeps, and no loop waits for a thread that has not started on it.
+/// Calls body(i) for i in [0,n) on up to `threads` threads, each i on whichever is free. `body` must not
+/// throw. A thread without work sleeps, and no loop waits for a thread that has not started on it.
 template <class Body>
 void parallel_for(int threads, int64_t n, const Body& body) {
   if (threads > 1 && n > 1)
@@ -47,7 +47,7 @@ double sum(int64_t n, F f) {
   return total;
 }
 
-/// Largest f(i) over [0,n), -inf when empty. NaN is passed over.
+/// Largest f(i) over [0,n), -inf when empty. Ignores NaN.
 template <class F>
 float max(int64_t n, F f) {
   float top = -std::numeric_limits<float>::infinity();

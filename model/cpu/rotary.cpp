@@ -5,8 +5,8 @@
 namespace stepladder {
 namespace {
 
-/// body(first element of the head in qkv, index of its rstd, row of the table at its position or null) for
-/// each head of q and k.
+/// Calls body(first element of the head in qkv, index of its rstd, row of the table at its position or null)
+/// for each head of q and k.
 template <class Body>
 void each_head(const Cpu& cpu, const Tensor& qkv, int64_t NH, const Tensor& table, const Body& body) {
   const int64_t T = qkv.shape[1], row = qkv.cols(), HS = row / 3 / NH;

@@ -15,7 +15,7 @@ float mean_of(Floats<T> row, int64_t C) {
   return static_cast<float>(sum(C, [=](int64_t c) { return row[c]; }) / static_cast<double>(C));
 }
 
-/// 1 / sqrt(var + eps).
+/// 1 / sqrt(var + eps) of a row.
 template <class T>
 float rstd_of(Floats<T> row, int64_t C, float mean, float eps) {
   const double m = mean;

@@ -1,4 +1,4 @@
-// On the CPU an op is done when it returns: its time is that of the call.
+// A tracer of the CPU, where an op is done when its call returns: its time is that of the call.
 #include <chrono>
 #include <utility>
 
@@ -16,7 +16,7 @@ class SteadyTracer final : public Tracer {
     open_.end_ns = now();
     spans_.push_back(open_);
   }
-  void replay(int64_t, int64_t) override {}  // what was recorded calls the ops again
+  void replay(int64_t, int64_t) override {}  // replaying a recording calls its ops again
   void begin() override {
     spans_.clear();
     begin_ = Clock::now();
