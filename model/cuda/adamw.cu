@@ -10,7 +10,7 @@
 namespace stepladder {
 namespace {
 
-constexpr int kTile = 2048;  // elements of a block
+constexpr int kTile = 2048;  // elements that a block updates
 constexpr int kWide = kWideBytes / static_cast<int>(sizeof(float));
 
 template <class G, class T>

@@ -1,4 +1,4 @@
-// Layout of the heads, and the stored causal mask.
+// Ops that split and merge heads, and the stored causal mask.
 #include "model/cuda/cuda.h"
 #include "model/cuda/kernels.cuh"
 
@@ -10,11 +10,11 @@ struct Heads {  // each (B,NH,T,HS)
   Type* part[kParts];
 };
 
-// whole (B,T,kParts*C) and its parts' heads: whole[b][t][p*C + h*HS + s] = part p [b][h][t][s], read one way
-// or the other. A block has a row of whole, each of its kLanes warps every kLanes-th head of it.
+// Copies from whole (B,T,kParts*C) to the parts' heads if kSplit, else back: whole[b][t][p*C + h*HS + s] =
+// part p [b][h][t][s]. A block copies a row of `whole`, each of its kLanes warps every kLanes-th head.
 constexpr int kLanes = 8;
 
-// The parts are chosen at run time: without __grid_constant__ they would be copied to local memory for that.
+// Parts are indexed at run time: without __grid_constant__ `heads` would be copied to local memory.
 template <bool kSplit, class Type, int kParts>
 __global__ void __launch_bounds__(32 * kLanes)
     heads_kernel(const __grid_constant__ Heads<Type, kParts> heads, Type* whole, int NH, int T, int HS) {

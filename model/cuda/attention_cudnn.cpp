@@ -31,7 +31,7 @@ void* open_for_frontend(const std::string& name, int flags);
 #include <utility>
 
 namespace cudnn_frontend {
-void* cudnn_dlhandle = nullptr;  // what it looks cuDNN's functions up in
+void* cudnn_dlhandle = nullptr;  // the library in which the frontend looks up cuDNN's functions
 }
 #endif
 
@@ -39,8 +39,8 @@ namespace stepladder {
 
 int64_t CudnnAttention::workspace_bytes(int64_t B, int64_t T, int64_t NH, int64_t HS, bool deterministic) {
   // The backward pass accumulates dQ (B,NH,T,HS) in f32 and keeps two statistics per row; in a fixed order it
-  // also stores dP (B,NH,T,T) in 16 bits. cuDNN pads T to its tiles; the rest is for little things of its
-  // own.
+  // also stores dP (B,NH,T,T) in 16 bits. cuDNN pads T to its tiles; the last 4 MiB are for small buffers of
+  // cuDNN's.
   const int64_t rows = B * NH * ((T + 127) / 128 * 128);
   const int64_t dp = deterministic ? rows * ((T + 127) / 128 * 128) * 2 : 0;
   return rows * (HS + 2) * int64_t{sizeof(float)} + dp + (int64_t{4} << 20);
@@ -54,7 +54,8 @@ namespace fe = cudnn_frontend;
 // Tensors of the graphs, as the frontend numbers them.
 enum Uid : int64_t { kQ = 1, kK, kV, kO, kStats, kDO, kDQ, kDK, kDV };
 
-/// The CUDA runtime of the major in use, and no other; the driver; otherwise what `name` leads to.
+/// Replaces the frontend's dlopen(): opens the CUDA runtime of the major in use, and no other; the driver; or
+/// else `name`.
 void* open_for_frontend(const std::string& name, int flags) {
   if (name == "libcuda.so") return dlopen("libcuda.so.1", flags);
   if (!name.starts_with("libcudart.so.")) return dlopen(name.c_str(), flags);
@@ -80,7 +81,7 @@ void check_status(cudnnStatus_t status, const char* call) {
                     fe::detail::get_last_error_string_()));
 }
 
-/// What `error` says in one line.
+/// The message of `error` in one line.
 std::string message_of(const fe::error_t& error) {
   std::string message = error.err_msg;
   std::replace(message.begin(), message.end(), '\n', ' ');
@@ -181,8 +182,8 @@ struct CudnnAttention::Impl {
     }
   }
 
-  /// Why a plan that can be built is not run, or "". Before 9.15.1 the backward pass of a length that its
-  /// tiles of 128 don't divide reads past K and V when a CUDA graph is replayed (release notes of
+  /// Why a plan that cuDNN can build must not be run, or "". Before 9.15.1 the backward pass of a length that
+  /// its tiles of 128 don't divide reads past K and V when a CUDA graph is replayed (release notes of
   /// cudnn-frontend 1.16.0).
   std::string fault_of(const AttentionShape& shape) const {
     constexpr int64_t kTile = 128;
@@ -192,7 +193,7 @@ struct CudnnAttention::Impl {
                " doesn't divide, need 9.15.1: before, CUDA graphs of their backward pass read wrong memory");
   }
 
-  /// Builds the plan that cuDNN's heuristic likes best; returns why there is none.
+  /// Builds the plan that cuDNN's heuristic ranks first; returns "", or why there is no plan.
   std::string build(fe::graph::Graph& graph, const AttentionShape& shape, AttentionPass pass,
                     int64_t workspace) try {
     if (std::string why = fault_of(shape); !why.empty()) return why;
@@ -213,7 +214,7 @@ struct CudnnAttention::Impl {
     if (wanted > workspace)
       return cat(name, ": ", wanted, " bytes of scratch wanted, ", workspace, " were reserved");
     return "";
-  } catch (const std::runtime_error& error) {  // also the frontend's own, for a library that lacks a function
+  } catch (const std::runtime_error& error) {  // including the frontend's, where the library lacks a function
     return error.what();
   }
 
@@ -230,7 +231,7 @@ struct CudnnAttention::Impl {
 CudnnAttention::CudnnAttention(cudaStream_t stream, bool deterministic) {
   if (!fe::cudnn_dlhandle) fe::cudnn_dlhandle = open_cudnn();
   try {
-    int device = 0;  // the frontend opens a CUDA runtime of its own at the first call of it
+    int device = 0;  // the frontend's first call of the CUDA runtime opens a runtime of its own
     CUDA_CHECK(fe::detail::cuda_get_device(&device));
     impl_ = std::make_unique<Impl>(
         stream, deterministic,

@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(kThreads)
   if (row < rows) losses[row] = -logp[row * V + targets[row]];
 }
 
-struct NllLossBackwardFunctor {  // -scale, times that of the loss scaler, at the target, else 0
+struct NllLossBackwardFunctor {  // -scale, times the loss scaler's scale, at the target, else 0
   const int32_t* targets;
   float scale;
   const LossScaler* loss_scaler;  // may be null

@@ -1,4 +1,5 @@
-// The only file that includes nccl.h. The library is loaded when there is more than one rank.
+// Collectives through NCCL; the only file that includes nccl.h. NCCL is loaded when there is more than one
+// rank.
 #include <array>
 #include <cstddef>
 #include <memory>
@@ -56,7 +57,7 @@ ncclDataType_t type_of(const Tensor& x) {
   return x.dtype == DType::bf16 ? ncclBfloat16 : x.dtype == DType::f16 ? ncclFloat16 : ncclFloat32;
 }
 
-/// Of the current device. Throws Error naming what to install where NCCL is missing.
+/// NCCL's communicator of the current device. Throws Error naming what to install where NCCL is missing.
 class NcclComm {
  public:
   explicit NcclComm(Rendezvous& ranks) : world_(ranks.world()) {
@@ -69,12 +70,12 @@ class NcclComm {
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;
   ~NcclComm() {
-    // The other ranks may never come.
+    // After an error the other ranks may never come.
     if (std::uncaught_exceptions() == 0) nccl_.comm_destroy(comm_);
   }
 
   const World& world() const { return world_; }
-  /// PeerCopies::AllGather, through `all` on the device.
+  /// A PeerCopies::AllGather, through device memory `all` for the strings of all ranks.
   std::vector<std::string> all_gather(const std::string& bytes, std::byte* all, cudaStream_t stream) const {
     const size_t size = bytes.size();
     std::byte* const mine = all + size * static_cast<size_t>(world_.rank);
@@ -88,7 +89,7 @@ class NcclComm {
     CUDA_CHECK(cudaStreamSynchronize(stream));
     return each;
   }
-  /// As Collectives::queue(), queued on `stream`.
+  /// Runs a collective as Collectives::queue() does, on `stream`.
   void run(Collective what, std::span<const Tensor> bucket, cudaStream_t stream) const {
     nccl_.check(nccl_.group_start(), "ncclGroupStart");
     for (const Tensor& x : bucket) nccl_.check(queue(what, x, stream), name_of(what));
@@ -102,7 +103,7 @@ class NcclComm {
     if (what == Collective::all_reduce)
       return nccl_.all_reduce(x.data, x.data, n, type, ncclSum, comm_, stream);
     if (what == Collective::all_max) {
-      // As whole numbers the bits of floats are in the same order, and those of NaN come last.
+      // The bits of floats >= 0, as integers, are in the order of the floats, and those of NaN come last.
       return nccl_.all_reduce(x.data, x.data, n, ncclInt32, ncclMax, comm_, stream);
     }
     if (what == Collective::broadcast) return nccl_.broadcast(x.data, x.data, n, type, 0, comm_, stream);
@@ -137,7 +138,8 @@ class NcclCollectives final : public Collectives {
 
   void join(Rendezvous& ranks) override {
     comm_ = std::make_unique<NcclComm>(ranks);
-    // Its few blocks go first where kernels of both streams are ready: the GEMMs' would leave them no room.
+    // High priority, so that NCCL's few blocks start before the ready blocks of GEMMs, which would leave them
+    // no room.
     cuda_.collective_stream = make_stream(Priority::high);
     begin_ = make_event(cudaEventDisableTiming);
     for (Event& end : end_) end = make_event(cudaEventDisableTiming);
@@ -167,7 +169,8 @@ class NcclCollectives final : public Collectives {
   }
   void wait(int64_t allow_pending) override {
     if (queued_ <= allow_pending) return;
-    // In a graph, only for collectives queued in it. If a later one has reused the event, waits for that one.
+    // In a graph, this waits only for collectives queued in that graph. If a later collective has reused the
+    // event, this waits for the later one.
     CUDA_CHECK(cudaStreamWaitEvent(cuda_.stream.get(), end_of(queued_ - 1 - allow_pending).get(),
                                    cudaEventWaitDefault));
   }
@@ -180,9 +183,9 @@ class NcclCollectives final : public Collectives {
   Cuda& cuda_;
   std::unique_ptr<NcclComm> comm_;      // empty: a world of 1
   std::unique_ptr<PeerCopies> copies_;  // empty: not used
-  Event begin_;                         // what the last one waits for is done
-  std::array<Event, 16> end_;           // the last ones are done: the i-th at i modulo their number
-  int64_t queued_ = 0;                  // so far
+  Event begin_;                         // the ops that the last collective waits for are done
+  std::array<Event, 16> end_;           // the last collectives are done: the i-th at i modulo 16
+  int64_t queued_ = 0;                  // collectives so far
 };
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace stepladder {
 namespace {
 
-/// Adds the time until it is destroyed to `total`, in ms.
+/// Adds its lifetime, in ms, to `total`.
 class Stopwatch {
  public:
   explicit Stopwatch(double& total) : total_(total) {}
@@ -33,8 +33,9 @@ class CudaGraphs final : public Graph {
   void search(const std::function<void()>& work) override {
     const Range range("search");
     const Stopwatch stopwatch(info_.search_ms);
-    // Another run may measure another algorithm as fastest, which rounds differently. Run the work without a
-    // search: libraries set themselves up at first use, which cannot be recorded.
+    // No search if deterministic: another run may measure another algorithm as fastest, which rounds
+    // differently. Run the work all the same: libraries set themselves up at first use, which cannot be
+    // recorded.
     if (cuda_.options.deterministic) {
       work();
       return cuda_.synchronize();
@@ -94,7 +95,7 @@ class CudaGraphs final : public Graph {
  private:
   Cuda& cuda_;
   CompileInfo info_;
-  bool forgotten_ = false;  // the cache file has been removed, as options.search_again asks: once
+  bool forgotten_ = false;  // whether the cache file has been removed, once, for options.search_again
 };
 
 }  // namespace
@@ -105,7 +106,7 @@ bool follows_kernel(cudaStream_t stream) {
 #elif CUDART_VERSION >= 12030
   constexpr auto capture_info = cudaStreamGetCaptureInfo_v3;
 #else
-  return false;  // a graph has no such edges
+  return false;  // graphs have no edges for early launch before CUDA 12.3
 #endif
 #if CUDART_VERSION >= 12030
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

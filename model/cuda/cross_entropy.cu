@@ -29,8 +29,8 @@ struct CrossEntropy {
   int V, Vp;
 };
 
-/// Where the gradient goes: over the logits, or as FP8 rows beside them. put() has kWidth neighbours from
-/// column c on, which are aligned to the pack; put_target() the target's, over what put() wrote there.
+/// Destinations of the gradient: in place of the logits, or FP8 rows beside them. put() stores kWidth
+/// neighbours from column c on, aligned to the pack; put_target() then overwrites the target's element.
 template <class T>
 struct InPlace {
   T* logits;
@@ -55,7 +55,7 @@ struct AsFp8 {
   struct Row {
     uint8_t* q;
     float per_scale;
-    int uncounted;  // the target's column: what comes first is not its gradient
+    int uncounted;  // the target's column, whose first value is not its gradient
     uint32_t amax;
     template <int kWidth>
     __device__ void put(int c, const float (&v)[kWidth]) {
@@ -81,8 +81,8 @@ struct AsFp8 {
   }
 };
 
-/// e^(x - max). Of f32 x the difference is taken first: max * log2(e), rounded, is off by more than a unit in
-/// the last place of e^(x - max), and probabilities near 1 would leave their loss's gradient no digits.
+/// e^(x - max). For f32 x the difference is taken first: max * log2(e), rounded, is off by more than a unit
+/// in the last place of e^(x - max), and probabilities near 1 would leave their loss's gradient no digits.
 template <class T>
 struct ExpBelow {
   float max, base;
@@ -115,8 +115,8 @@ struct RunningSum {
   }
 };
 
-/// z = cap * tanh(x / cap), whose slope is 1 - (z / cap)^2; without kCapped, z is x. Of 16-bit logits z is
-/// cap - 2 cap / (1 + e^(2x / cap)), in which digits cancel near 0 that they don't have.
+/// z = cap * tanh(x / cap), whose slope is 1 - (z / cap)^2; without kCapped, z is x. For 16-bit logits z is
+/// computed as cap - 2 cap / (1 + e^(2x / cap)), which near 0 loses only digits that 16 bits don't hold.
 template <class T, bool kCapped>
 struct SoftCap {
   float cap, per_cap;
@@ -134,7 +134,7 @@ struct SoftCap {
   __device__ float slope(float z) const { return kCapped ? 1.0F - z * per_cap * (z * per_cap) : 1.0F; }
 };
 
-// losses = logsumexp(x) - x[target] over x[0..V), and to `to` [0..V) = scale * (softmax(x) - onehot(target)),
+// losses = logsumexp(x) - x[target] over x[0..V), and `to` [0..V) = scale * (softmax(x) - onehot(target)),
 // [V..Vp) = 0, where x is capped if kCapped.
 template <class T, int kWidth, Mode kMode, class To, bool kCapped>
 __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy<T> f, To to) {
@@ -145,7 +145,8 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
   T* const x = f.logits + row * f.Vp;
   const int thread = static_cast<int>(threadIdx.x), step = static_cast<int>(blockDim.x), tile = kItems * step;
 
-  // x[0..head) and x[tail..V) by element, from `body` on `packs` packs.
+  // x[0..head) and x[tail..V) are accessed by element, the elements between them, from `body` on, as `packs`
+  // packs.
   const int misaligned = static_cast<int>(reinterpret_cast<uintptr_t>(x) / sizeof(T) % kWidth);
   const int head = misaligned == 0 ? 0 : min(kWidth - misaligned, f.V);
   const int packs = (f.V - head) / kWidth, tail = head + packs * kWidth, edges = head + f.V - tail;
@@ -168,7 +169,8 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
   const SoftCap<T, kCapped> capped(f.soft_cap);
   const float target_logit = capped(widen(x[target]));  // before any thread writes
 
-  // use(p, inside) for the thread's packs of the tile from `first` on; inside(j) tells whether pack j exists.
+  // Calls use(p, inside) for the thread's packs of the tile from `first` on; inside(j) tells whether pack j
+  // exists.
   const auto with_tile = [&](int first, auto load, auto use) {
     const auto run = [&](auto inside) {
       Pack<T, kWidth> p[kItems];
@@ -177,7 +179,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
         const int at = first + j * step;
         if (!inside(j)) continue;
         if constexpr (kMode == Mode::gradient_in_shared) {
-          p[j] = held[at];  // this thread's own
+          p[j] = held[at];  // copied by this thread
         } else {
           p[j] = load(body + at * kWidth);
         }

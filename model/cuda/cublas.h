@@ -1,5 +1,5 @@
-// cuBLAS and cuBLASLt, opened when a device is first used: they take 90 ms to load, which what needs no
-// device is spared.
+// cuBLAS and cuBLASLt, opened when a device is first used: loading takes 90 ms, which runs without a device
+// are spared.
 #pragma once
 
 #include <cublasLt.h>
@@ -26,7 +26,8 @@ struct Cublas {
   decltype(&cublasLtGetVersion) lt_version = lt.function("cublasLtGetVersion");
   decltype(&cublasLtMatmul) lt_matmul = lt.function("cublasLtMatmul");
   decltype(&cublasLtMatmulAlgoGetHeuristic) lt_algo_heuristic = lt.function("cublasLtMatmulAlgoGetHeuristic");
-  // Init is inline in the header, which calls these with the size of what it fills in.
+  // The Init functions are inline in the header, and call these with the size of the struct that they fill
+  // in.
   decltype(&cublasLtMatmulDescInit_internal) lt_desc_init = lt.function("cublasLtMatmulDescInit_internal");
   decltype(&cublasLtMatmulDescSetAttribute) lt_desc_set = lt.function("cublasLtMatmulDescSetAttribute");
   decltype(&cublasLtMatmulPreferenceInit_internal) lt_preference_init =
@@ -38,7 +39,8 @@ struct Cublas {
   decltype(&cublasLtMatrixLayoutSetAttribute) lt_layout_set = lt.function("cublasLtMatrixLayoutSetAttribute");
 };
 
-/// Throws UnsupportedError where there is none, Error where one can't be loaded.
+/// The functions of cuBLAS and cuBLASLt. Throws UnsupportedError where a library is missing, Error where it
+/// can't be loaded.
 inline const Cublas& cublas() {
   static const Cublas functions;
   return functions;

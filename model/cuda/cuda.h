@@ -17,18 +17,18 @@ namespace stepladder {
 class MatmulPlans;
 struct LtMatmul;
 
-/// How two-stage sums are cut.
+/// The partition of two-stage sums.
 constexpr int64_t kRowChunk = 64;        // SumRows: rows of a block, at least
-constexpr int64_t kMaxRowChunks = 256;   // and blocks that share a column, at most
+constexpr int64_t kMaxRowChunks = 256;   // SumRows: blocks that share a column, at most
 constexpr int64_t kTokenChunk = 32;      // EmbeddingBackward: sorted tokens of a block
 constexpr int64_t kSquareBlocks = 1024;  // SumOfSquares, ClipGradNorm: blocks, about what an H200 holds
 constexpr int64_t kNormBlocks = 320;     // LayerNormBackward: blocks, at most
 
-/// A device, and what its ops are run with. All ops run on one stream, only Stage and collectives beside it,
-/// from one thread at a time. Orders of summation depend on shapes and the device alone, and there are no
-/// floating-point atomics in the project's own kernels: they give the same bits for the same operands.
-/// cuDNN's attention does so with OpsOptions::deterministic only, and a search may choose another GEMM
-/// algorithm the next time.
+/// A device, with the streams, libraries and scratch of its ops. All ops run on one stream, except Stage and
+/// collectives, and from one thread at a time. Orders of summation depend on shapes and the device alone, and
+/// the project's own kernels use no floating-point atomics, so that they give the same bits for the same
+/// operands. cuDNN's attention does so with OpsOptions::deterministic only, and a search may choose another
+/// GEMM algorithm the next time.
 class Cuda final : public Device {
  public:
   /// Makes device `index` current. Throws UnsupportedError naming why it can't be used.
@@ -36,8 +36,8 @@ class Cuda final : public Device {
   ~Cuda() override;
 
   DeviceInfo info() const override;
-  /// process_peak is the most that the whole device had in use at any call of this, context and loaded code
-  /// included; the runtime does not tell processes apart, so others on the device count too.
+  /// process_peak is the most that the whole device had in use at any call of memory(), context and loaded
+  /// code included; the runtime does not tell processes apart, so other processes on the device count too.
   MemoryInfo memory() override;
   std::shared_ptr<void> allocate(size_t bytes) override;
   std::shared_ptr<void> allocate_host(size_t bytes) override;
@@ -50,29 +50,29 @@ class Cuda final : public Device {
   Elapsed elapsed() override;
   std::unique_ptr<Tracer> make_tracer() override;  // tracer.cpp
 
-  /// sorted_tokens = tokens in ascending order, sorted_positions = where each came from; ties keep their
-  /// order.
+  /// sorted_tokens = tokens in ascending order, sorted_positions = the position each came from; ties keep
+  /// their order.
   void sort_tokens(const int32_t* tokens, int64_t n, int64_t V);  // token_sort.cu
   /// Matmul's product of operands that fit, in cuBLAS' terms at the current precision. cuBLAS is
   /// column-major, so it sees every matrix transposed: out^T (N,M) = op(b)^T op(a)^T. Its first operand is b,
   /// its second a, its m, n, k are N, M, K. Throws UnsupportedError for bf16 below sm_80 and FP8 below sm_89.
   LtMatmul product(const char* op, const Tensor& out, const Tensor& a, const Tensor& b, MatOp how,
                    Write write) const;  // linear_cublaslt.cpp
-  /// Whether cuDNN computes this call; otherwise it is our own kernels'. DeviceInfo::attention tells which,
-  /// and why.
+  /// Whether cuDNN computes this pass; otherwise our own kernels do. DeviceInfo::attention tells which, and
+  /// why.
   bool use_cudnn(const AttentionShape& shape, AttentionPass pass);
 
   const OpsOptions options;
   const int index;
   const int device_capability;   // 90 for sm_90
-  const int compute_capability;  // of the features that are used, at most the device's
+  const int compute_capability;  // that of the features in use, at most the device's
   const int multiprocessors;
   const int shared_limit;  // bytes of shared memory that a block may ask for
   Stream stream;
-  Queue queue;               // of kernels on `stream`
-  Stream copy_stream;        // of Stage
+  Queue queue;               // queue of the kernels on `stream`
+  Stream copy_stream;        // stream of Stage
   Event staged, received;    // the last Stage and Receive are done
-  Stream collective_stream;  // of collectives; empty in a world of 1
+  Stream collective_stream;  // stream of collectives; empty in a world of 1
   Blas blas;
   std::unique_ptr<MatmulPlans> matmul_plans;
   std::unique_ptr<CudnnAttention> cudnn;  // empty: not used
@@ -89,22 +89,23 @@ class Cuda final : public Device {
     int64_t now = 0, peak = 0;
   };
 
-  /// The least compute capability that this build's code for the current device is for: 90 for sm_90. Fails
-  /// unless there is any.
+  /// The least compute capability of this build's code for the current device: 90 for sm_90. Throws where the
+  /// build has no such code.
   static int kernel_image();  // elementwise.cu
   /// Bytes of scratch that sort_tokens needs for n tokens.
   static size_t sort_bytes(int64_t n, int64_t V);
-  /// Decides who computes attention. Throws UnsupportedError where cuDNN is asked for and can't be had.
+  /// Decides between cuDNN and our own kernels for attention. Throws UnsupportedError where cuDNN is asked
+  /// for and can't be used.
   void choose_attention();
   int64_t attention_scratch_bytes(const Config& config) const;
 
   Event start_, stop_;
-  std::optional<SmClocks> sm_clocks_;  // where cycles are counted
+  std::optional<SmClocks> sm_clocks_;  // set where cycles are counted
   cublasComputeType_t compute_type_ = CUBLAS_COMPUTE_32F;
   std::string attention_;  // DeviceInfo::attention
   std::shared_ptr<Reserved> reserved_ = std::make_shared<Reserved>();
   int64_t process_peak_ = 0;
-  std::string phase_;  // its range is open; "": none
+  std::string phase_;  // the phase whose range is open; "": none
   bool in_layer_ = false;
   bool in_step_ = false;
 };

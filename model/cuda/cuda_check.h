@@ -6,11 +6,11 @@
 
 namespace stepladder {
 
-/// Throws what `error` means: OutOfMemoryError; UnsupportedError where the device, the driver or this build's
-/// architectures cannot run the call; Error otherwise. Clears the error unless the context is lost.
+/// Throws the exception for `error`: OutOfMemoryError; UnsupportedError where the device, the driver or this
+/// build's architectures cannot run the call; Error otherwise. Clears the error unless the context is lost.
 [[noreturn]] void throw_error(cudaError_t error, const char* expression, const char* file, int line);
 [[noreturn]] void throw_error(cublasStatus_t status, const char* expression, const char* file, int line);
-/// For destructors: one line on stderr.
+/// Prints one line on stderr, for destructors, which can't throw.
 void report_error(cudaError_t error, const char* expression, const char* file, int line) noexcept;
 void report_error(cublasStatus_t status, const char* expression, const char* file, int line) noexcept;
 

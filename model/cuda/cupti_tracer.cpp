@@ -1,5 +1,5 @@
-// Kernel times by CUPTI, the only file that includes it. The library is loaded when a tracer is made, so that
-// no run that is timed ever has it in its process.
+// Kernel times by CUPTI; the only file that includes CUPTI's headers. The library is loaded when a tracer is
+// made, so that no run that is timed ever has it in its process.
 #include "model/cuda/cupti_tracer.h"
 
 #include <cuda_runtime_api.h>
@@ -59,16 +59,16 @@ constexpr CUpti_ActivityKind kKinds[] = {
     CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
     CUPTI_ACTIVITY_KIND_MEMCPY,
     CUPTI_ACTIVITY_KIND_MEMSET,
-    // Which call of the API queued a kernel, and in which op: a record of the latter needs one of the former.
+    // The API call that queued a kernel, and that call's op: records of the op need those of the call.
     CUPTI_ACTIVITY_KIND_RUNTIME,
     CUPTI_ACTIVITY_KIND_DRIVER,
     CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
 };
 constexpr size_t kBuffer = 8 << 20;  // bytes
 
-/// An op is found in two ways. What is queued at once carries a correlation id, pushed by enter(). What a
-/// graph runs carries its node's id: the op is the one in which the node was made, by stream capture, and a
-/// node that is instantiated or cloned has the op of its original.
+/// The op of a kernel is found in two ways. Work that is queued directly carries a correlation id, pushed by
+/// enter(). Work that a graph runs carries its node's id: the op is the one in which the node was made, by
+/// stream capture, and a node that is instantiated or cloned has the op of its original.
 class CuptiTracer final : public Tracer {
  public:
   explicit CuptiTracer(const Cupti& cupti) : cupti_(cupti) {
@@ -111,11 +111,11 @@ class CuptiTracer final : public Tracer {
   void replay(int64_t, int64_t) override {}
 
   void begin() override {
-    // From the first step on; switching them on makes that step slower.
+    // Records are switched on at the first step, which makes that step slower.
     if (!enabled_)
       for (const CUpti_ActivityKind kind : kKinds) cupti_.check(cupti_.enable(kind), "cuptiActivityEnable");
     enabled_ = true;
-    collect();  // what ran between two steps
+    collect();  // drops work that ran between two steps
     tracing_ = true;
     begin_ = now();
   }
@@ -128,13 +128,13 @@ class CuptiTracer final : public Tracer {
 
  private:
   using Calls = std::unordered_map<uint64_t, int64_t>;  // calls by an id of CUPTI's
-  struct Work {                                         // of the device
+  struct Work {                                         // work of the device
     int64_t start, end;
     uint64_t correlation, node;
     std::string name;
   };
 
-  /// All that ran since the last collect().
+  /// The spans of all work that ran since the last collect().
   std::vector<Span> collect() {
     cupti_.check(cupti_.flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "cuptiActivityFlushAll");
     const std::lock_guard lock(mutex_);
@@ -193,7 +193,7 @@ class CuptiTracer final : public Tracer {
     size_t dropped = 0;
     if (cupti_.dropped_records(context, stream, &dropped) == CUPTI_SUCCESS) dropped_ += dropped;
   }
-  /// Later versions of these records only have more fields behind.
+  /// Later versions of these records only append fields.
   void take(const CUpti_Activity& record) {
     switch (record.kind) {
       case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
@@ -230,7 +230,7 @@ class CuptiTracer final : public Tracer {
   CUpti_SubscriberHandle subscriber_ = nullptr;
   bool enabled_ = false, tracing_ = false;
   int64_t begin_ = 0;
-  int64_t call_ = -1;  // that is being queued or recorded
+  int64_t call_ = -1;  // the call that is being queued or recorded
   Calls node_calls_;
 
   std::mutex mutex_;  // buffers may come from a thread of CUPTI's

@@ -8,8 +8,8 @@
 
 namespace stepladder {
 
-/// Kernels, copies and memsets as CUPTI's activity records have them. Nothing where that can't be had, and
-/// then `why` names what is missing. One at a time in a process.
+/// A tracer of kernels, copies and memsets by CUPTI's activity records. Null where CUPTI can't be used; then
+/// `why` names what is missing. Only one may exist at a time in a process.
 std::unique_ptr<Tracer> make_cupti_tracer(std::string& why);
 
 }  // namespace stepladder

@@ -13,11 +13,12 @@
 namespace stepladder {
 namespace {
 
-// What cuBLAS recommends for Hopper, and enough for what came before.
+// The workspace that cuBLAS recommends for Hopper, and enough for earlier devices.
 constexpr int64_t kBlasWorkspace = int64_t{32} << 20;
 
-// Kernels are loaded and graphs are made once the arena is there, and NCCL connects at its first collective.
-// On an H200 all but the arena takes 0.6 GiB, context included, and 1.6 GiB with NCCL.
+// Memory that is needed after the arena is allocated: then kernels are loaded and graphs are made, and NCCL
+// connects at its first collective. On an H200 everything but the arena takes 0.6 GiB, context included, and
+// 1.6 GiB with NCCL.
 constexpr int64_t kLater = int64_t{256} << 20, kLaterForNccl = int64_t{1280} << 20;
 
 constexpr int kOldestCapability = 75;    // Turing
@@ -27,7 +28,7 @@ std::string version_name(int version) {
   return cat(version / 1000, '.', version % 1000 / 10);
 }
 
-/// As nvidia-smi prints it: GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx.
+/// The UUID as nvidia-smi prints it: GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx.
 std::string uuid_name(const cudaUUID_t& uuid) {
   std::string name = "GPU";
   for (int i = 0; i < 16; ++i) {
@@ -39,7 +40,7 @@ std::string uuid_name(const cudaUUID_t& uuid) {
   return name;
 }
 
-/// 13000 for CUDA 13.0; 0 where there is none.
+/// The CUDA version that the driver supports, 13000 for 13.0; 0 without a driver.
 int driver_version() {
   int driver = 0;
   CUDA_CHECK(cudaDriverGetVersion(&driver));
@@ -166,7 +167,7 @@ void Cuda::bind_workspace(Arena& arena, const Config& config) {
   const auto chunks = [&](int64_t rows) { return (n + rows - 1) / rows; };
   const int64_t partial_sums = std::max({kSquareBlocks, std::min(chunks(kRowChunk), kMaxRowChunks) * 4 * C,
                                          chunks(kTokenChunk) * 2 * C, std::min(kNormBlocks, n) * 3 * C});
-  const int64_t padded_V = (config.V + 127) / 128 * 128;  // at most, of the embedding's rows
+  const int64_t padded_V = (config.V + 127) / 128 * 128;  // the embedding's rows, at most
   const auto sort_words = static_cast<int64_t>(sort_bytes(n, padded_V) / sizeof(int32_t) + 1);
   const auto f32 = [&](const char* name, int64_t count) { return arena.alloc(name, DType::f32, {count}); };
   const auto i32 = [&](const char* name, int64_t count) { return arena.alloc(name, DType::i32, {count}); };
@@ -180,7 +181,7 @@ void Cuda::bind_workspace(Arena& arena, const Config& config) {
       f32("workspace/attention", attention_scratch_bytes(config) / int64_t{sizeof(float)});
   if (arena.planning()) return;
 
-  // One for both libraries: products on one stream take turns.
+  // One workspace for both libraries: products on one stream take turns.
   CUBLAS_CHECK(cublas().set_workspace(blas.get(), blas_workspace.data, blas_workspace.bytes()));
   matmul_plans->set_workspace(blas_workspace);
   partials = sums;

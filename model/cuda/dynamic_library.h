@@ -26,7 +26,7 @@ class DynamicLibrary {
       return reinterpret_cast<Function*>(address);
     }
   };
-  /// Throws Error where the library has no function of that name.
+  /// The address of the function `name`. Throws Error where the library doesn't have it.
   Symbol function(const char* name) const {
     void* const address = dlsym(handle_, name);
     if (!address) throw Error(cat(file_, " has no ", name));

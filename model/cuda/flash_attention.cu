@@ -23,11 +23,12 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kRows = 16 * kWarps;  // queries or keys of a block
 
-/// Distance of rows in shared memory: eight of them start in different banks.
+/// Distance between rows in shared memory, such that eight successive rows start in different banks.
 template <int kHS>
 constexpr int kStride = kHS + 8;
 
-/// Rows of a tile that a backward kernel walks over: what fits sm_75's 64 KB beside the block's own.
+/// Rows of a tile that a backward kernel walks over: as many as fit into sm_75's 64 KB beside the block's own
+/// rows.
 template <int kHS>
 constexpr int kWalked = kHS <= 64 ? 64 : 32;
 
@@ -36,7 +37,7 @@ struct Heads {
   float scale;
 };
 
-/// Copies 16 bytes to shared memory, or writes as many zeros; asynchronous from sm_80 on. The library's copy
+/// Copies 16 bytes to shared memory, or writes 16 zero bytes; asynchronous from sm_80 on. The library's copy
 /// takes the number of zeros at compile time only.
 __device__ void copy_or_zero(void* to, const void* from, bool inside) {
 #if __CUDA_ARCH__ >= 800
@@ -63,7 +64,7 @@ __device__ void load_tile(T* tile, const T* x, int64_t distance, int first, cons
 // ---- tensor cores: fragments as the PTX manual lays them out over a warp, g = lane / 4, q = lane % 4.
 // An accumulator (16,8) holds elements (g,2q), (g,2q+1), (g+8,2q), (g+8,2q+1).
 
-/// Four 8x8 matrices; lane i gives the address of row i % 8 of matrix i / 8.
+/// Loads four 8x8 matrices; lane i gives the address of row i % 8 of matrix i / 8.
 template <bool kTransposed>
 __device__ void load_matrices(uint32_t (&x)[4], const void* row) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
@@ -79,7 +80,7 @@ __device__ void load_matrices(uint32_t (&x)[4], const void* row) {
                  : "memory");
 }
 
-/// c (16,8) += a (16,16) b (16,8). sm_75 has half the depth.
+/// c (16,8) += a (16,16) b (16,8). sm_75's instruction has half the depth, so two are used.
 template <class T>
 __device__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
@@ -103,7 +104,7 @@ __device__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t
     half(a[0], a[1], b0);
     half(a[2], a[3], b1);
   } else {
-    __trap();  // no bf16: the op refuses it
+    __trap();  // sm_75 has no bf16: the op refuses it
   }
 #endif
 }
@@ -173,8 +174,8 @@ __device__ void multiply(Accumulator<kHS>& c, const Accumulator<kCols>& p, const
   }
 }
 
-/// Stores factor * c as the warp's 16 of rows [first, first + kRows) of y, by way of its own rows of a tile
-/// that is no longer needed: whole lines instead of pairs.
+/// Stores factor * c as the warp's 16 of rows [first, first + kRows) of y, by way of the warp's rows of a
+/// tile that is no longer needed, so that whole lines are written instead of pairs.
 template <int kHS, class T>
 __device__ void store_rows(T* y, int64_t distance, int first, const Accumulator<kHS>& c,
                            const float (&factor)[2], T* tile, const Heads& heads) {
@@ -203,7 +204,7 @@ __device__ void store_rows(T* y, int64_t distance, int first, const Accumulator<
 
 // ---- kernels; qkv and dqkv (B,T,3C), out and dout (B,T,C), lse and delta (B,NH,T), C = NH*HS
 
-/// Which head a block is at, and where it lies.
+/// The head and the tile that a block computes, and where the head lies.
 struct Place {
   int64_t b, h;
   int tile;
@@ -224,7 +225,7 @@ template <int kHS>
 constexpr size_t kForwardShared = 3 * kRows* kStride<kHS> * sizeof(uint16_t);
 
 // O = P V, lse = log sum_s exp(scale * S). The maximum and the sum of a row are kept as tiles of keys come
-// by, and what was accumulated is scaled down when the maximum grows.
+// by, and the sums so far are scaled down when the maximum grows.
 template <class T, int kHS>
 __global__ void __launch_bounds__(32 * kWarps)
     forward_kernel(T* __restrict__ out, float* __restrict__ lse, const T* qkv, Heads heads) {
@@ -281,7 +282,7 @@ __global__ void __launch_bounds__(32 * kWarps)
       for (int n = 0; n < kRows / 8; ++n) {
 #pragma unroll
         for (int i = 2 * r; i < 2 * r + 2; ++i) {
-          S[n][i] = exp2_fast(fmaf(S[n][i], scale2, -shift));  // P, up to the row's sum
+          S[n][i] = exp2_fast(fmaf(S[n][i], scale2, -shift));  // P, before division by the row's sum
           sum[r] += S[n][i];
         }
       }
@@ -329,8 +330,8 @@ template <int kHS>
 constexpr size_t kBackwardShared = 2 * (kRows + kWalked<kHS>)*kStride<kHS> * sizeof(uint16_t) +
                                    2 * kWalked<kHS> * sizeof(float);
 
-// dV = P^T dO and dK = scale * dS^T Q of 64 keys, over the queries from the first of them on. Rows of the
-// fragments are keys and columns queries: they hold S^T, P^T, dP^T and dS^T.
+// dV = P^T dO and dK = scale * dS^T Q of 64 keys, over the queries from the first of these keys on. Rows of
+// the fragments are keys and columns queries: the fragments hold S^T, P^T, dP^T and dS^T.
 template <class T, int kHS>
 __global__ void __launch_bounds__(32 * kWarps)
     key_value_backward_kernel(T* __restrict__ dqkv, const T* dout, const float* lse, const float* delta,
@@ -350,7 +351,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   const int first = at.tile * kRows, key = first + 16 * warp + lane / 4;  // and key + 8
   const float scale2 = heads.scale * kLog2E;
 
-  const auto load_dO = [&](int from) {  // and what else belongs to the rows of P
+  const auto load_dO = [&](int from) {  // also loads lse and D of the same queries
     load_tile<kHS, kQueries>(dO, dout + at.out, at.C, from, heads);
     const int i = static_cast<int>(threadIdx.x), t = from + i;
     if (i < kQueries) {
@@ -400,7 +401,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   store_rows<kHS>(dk + at.C, 3 * at.C, first, dV, {1.0F, 1.0F}, V, heads);
 }
 
-// dQ = scale * dS K of 64 queries, over the keys up to the last of them.
+// dQ = scale * dS K of 64 queries, over the keys up to the last of these queries.
 template <class T, int kHS>
 __global__ void __launch_bounds__(32 * kWarps)
     query_backward_kernel(T* __restrict__ dqkv, const T* dout, const float* lse, const float* delta,
@@ -417,7 +418,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int first = (heads.tiles - 1 - at.tile) * kRows;  // long rows first
   const int query = first + 16 * warp + lane / 4;         // and query + 8
-  const int end = min(first + kRows, heads.T);            // of the keys
+  const int end = min(first + kRows, heads.T);            // end of the keys
   const float scale2 = heads.scale * kLog2E;
 
   load_tile<kHS, kRows>(Q, q, 3 * at.C, first, heads);
@@ -490,7 +491,7 @@ Heads heads_of(const AttentionShape& shape) {
           .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.HS)))};
 }
 
-/// One block for each tile of each head.
+/// Launches one block for each tile of each head.
 template <class... Parameters, class... Args>
 void launch_tiles(Queue& queue, void (*kernel)(Parameters...), size_t shared, const AttentionShape& shape,
                   Args... args) {

@@ -1,8 +1,8 @@
-// Quantising to FP8, each tensor by its scale, row by row and transposed in one pass; and the scales.
+// Quantising to FP8, each tensor by its scale, both as stored and transposed in one pass; and the scales.
 //
-// A block has kTileCols columns, of kTileRows rows at a time. A thread reads kRows neighbouring rows of a
-// pack of kPack columns, writes them as FP8, and leaves their bytes in shared memory; from there the block
-// writes columns, 128 bits at a time.
+// A block takes kTileCols columns, kTileRows rows of them at a time. A thread reads kRows neighbouring rows
+// of a pack of kPack columns, writes them as FP8, and leaves their bytes in shared memory; from there the
+// block writes columns, 128 bits at a time.
 #include "model/cuda/cuda.h"
 #include "model/cuda/fp8.cuh"
 #include "model/cuda/gelu.cuh"
@@ -14,16 +14,16 @@ namespace {
 
 constexpr int kRows = 4, kPack = 8;
 constexpr int kTileRows = 128, kTileCols = 64;
-constexpr int kPacks = kTileCols / kPack, kRowGroups = kTileRows / kRows;  // of threads
+constexpr int kPacks = kTileCols / kPack, kRowGroups = kTileRows / kRows;  // threads along a row; a column
 static_assert(kPacks * kRowGroups == kThreads && kTileRows * kTileCols == 2 * kThreads * kWideBytes);
 constexpr int kMaxWindow = 1024;
 
 using Input = Pack<BFloat16, kPack>;
 
-// What is quantised, a pack at a time: load() gets its operands, get() computes the values, and may write
-// others at the same place.
+// Sources of the values to quantise, a pack at a time: load() loads the operands, get() computes the values,
+// and may write other results at the same place.
 
-/// F of each element of the operands.
+/// F applied to each element of the operands.
 template <class F, int kCount>
 struct Values {
   Pointers<BFloat16, kCount> in;
@@ -46,7 +46,7 @@ struct Values {
   }
 };
 
-/// gelu(x), and beside it its slopes.
+/// gelu(x) as values; also writes gelu's slopes.
 struct GeluAndSlopes : Values<Unchanged, 1> {
   Float8E4M3* slopes;
 
@@ -59,7 +59,7 @@ struct GeluAndSlopes : Values<Unchanged, 1> {
   }
 };
 
-/// dout times slopes.
+/// dout times slopes as values.
 struct TimesSlopes {
   const BFloat16* dout;
   const Float8E4M3* slopes;
@@ -87,7 +87,7 @@ struct Quantized {
   int C;
 };
 
-/// A tile's bytes by column, 16 rows to an element. Fp8Tile would do the same by rows: 0.8 % of an FP8 step
+/// A tile's bytes by column, 16 rows to an element. Fp8Tile holds them by row, which makes an FP8 step 0.8 %
 /// slower.
 using Turned = uint4[kTileCols][kTileRows / kWideBytes];
 
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(32 * kLanes)
   store(out + c, load(out + c) + sum);
 }
 
-// amax[m] = max |x| over matrix m of n elements, as many blocks each as gridDim.x; amax is 0 before.
+// amax[m] = max |x| over matrix m of n elements, by gridDim.x blocks for each matrix; amax must be 0 before.
 __global__ void __launch_bounds__(kThreads) max_magnitude_kernel(float* amax, const BFloat16* x, int64_t n) {
   await_predecessor();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads * kPack;
@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(kThreads) max_magnitude_kernel(float* amax, co
   update_amax(amax + blockIdx.y, largest);
 }
 
-/// The least power of two s with amax <= s * largest_number; 1 for 0, NaN for what is not finite.
+/// The least power of two s with amax <= s * largest_number; 1 if amax is 0, NaN if it is not finite.
 __device__ float fitting_scale(float amax, float largest_number) {
   if (!isfinite(amax)) return NAN;
   if (amax == 0.0F) return 1.0F;
@@ -236,8 +236,8 @@ __device__ float fitting_scale(float amax, float largest_number) {
   return ldexpf(1.0F, max(mantissa == 0.5F ? exponent - 1 : exponent, -126));
 }
 
-// A thread has a tensor: its amax enters the history in front, if it was written; the largest gives its
-// scale.
+// One thread for each tensor: its amax, if it was written, enters the history in front; the history's largest
+// value gives the scale.
 __global__ void __launch_bounds__(kThreads)
     update_scales_kernel(float* scale, float* history, const float* amax, int tensors, int window,
                          float largest_number) {
@@ -264,7 +264,7 @@ bool wide(const Tensor& t) {
   return reinterpret_cast<uintptr_t>(t.data) % kWideBytes == 0;
 }
 
-/// q and qt of `values` in the shape of x, dbias (or empty) += their sums over rows.
+/// q and qt = `values` in FP8, in the shape of x; dbias (or empty) += the values' sums over rows.
 template <class V>
 void quantize_values(Cuda& cuda, const char* op, Tensor q, Tensor qt, Tensor dbias, const V& values, Tensor x,
                      int64_t layers) {

@@ -12,13 +12,13 @@ namespace stepladder {
 
 class Cuda;
 
-/// Two FP8 numbers, `low` in the lower byte, saturated: also what is infinite.
+/// Two FP8 numbers, `low` in the lower byte, saturated, infinities too.
 template <class Q>
 __device__ uint32_t fp8_pair(float low, float high) {
   constexpr auto kKind = Q::kMantissa == 3 ? __NV_E4M3 : __NV_E5M2;
   return __nv_cvt_float2_to_fp8x2(float2{low, high}, __NV_SATFINITE, kKind);
 }
-/// Eight of them, the first in the lowest byte.
+/// Eight FP8 numbers, the first in the lowest byte.
 template <class Q>
 __device__ uint2 fp8_pack(const float (&v)[8]) {
   const auto word = [&](int i) {
@@ -27,7 +27,7 @@ __device__ uint2 fp8_pack(const float (&v)[8]) {
   return {word(0), word(4)};
 }
 
-/// x * per_scale, NaN where x is infinite, which saturating would hide: what is added is -0 or NaN.
+/// x * per_scale, NaN where x is infinite, which saturating would hide: the addend -(x - x) is -0 or NaN.
 __device__ inline float scaled(float x, float per_scale) {
   return fmaf(x, per_scale, -(x - x));
 }
@@ -53,12 +53,12 @@ __device__ void fp8_unpack(uint2 packed, float (&v)[8]) {
   }
 }
 
-/// The larger of two magnitudes as bits, NaN above all.
+/// max(amax, |x|), with magnitudes as bits, NaN above all.
 __device__ inline uint32_t larger_magnitude(uint32_t amax, float x) {
   return max(amax, __float_as_uint(x) & 0x7FFFFFFFU);
 }
 
-/// The same as floats, in one instruction where there is sm_80.
+/// max(amax, |x|), with magnitudes as floats, NaN above all; one instruction from sm_80 on.
 __device__ inline float larger_or_nan(float amax, float x) {
   asm("max.NaN.f32 %0, %0, %1;" : "+f"(amax) : "f"(fabsf(x)));
   return amax;
@@ -76,7 +76,7 @@ __device__ inline void update_amax(float* amax, uint32_t mine) {
   atomicMax(reinterpret_cast<unsigned int*>(amax), mine);
 }
 
-/// Where a kernel writes FP8: rows (N,C) and columns (C,N). Either may be null.
+/// The FP8 output of a kernel: rows (N,C) and columns (C,N). Either may be null.
 struct Fp8Output {
   uint8_t *rows, *columns;
   const float* scale;
@@ -86,7 +86,7 @@ struct Fp8Output {
 /// Every extent of an FP8 tensor is a multiple of this: kernels write so many bytes at a time.
 constexpr int kFp8Multiple = 16;
 
-/// Whichever of a tensor's two layouts is not empty.
+/// The layout of a tensor that is not empty, q or qt.
 inline const Tensor& one_of(const Tensor& q, const Tensor& qt) {
   return q.data ? q : qt;
 }
@@ -126,15 +126,15 @@ struct Fp8Tile {
   __device__ void put(int row, int col, uint2 bytes) const {
     *reinterpret_cast<uint2*>(at(row, col / 4)) = bytes;
   }
-  /// Writes the rows, of which the first is `first_row`, to columns (cols,N). The block has whole warps, all
-  /// of which call this, and has written its rows before.
+  /// Writes the tile's rows, of which the first is row `first_row`, to columns (cols,N). The block has whole
+  /// warps, all of which call this after the block has put its rows.
   __device__ void store_columns(uint8_t* columns, int64_t first_row, int64_t N, int cols) const {
     const int parts = 1 << log2_parts;
     for (int i = static_cast<int>(threadIdx.x); i < cols / 4 * parts; i += static_cast<int>(blockDim.x)) {
       const int part = i % parts, word = i / parts;
       const int64_t row = first_row + part * 16;
       if (row >= N) continue;
-      uint32_t turned[4][4];  // [column][rows of which it has four]
+      uint32_t turned[4][4];  // [column][k]: bytes of four rows
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         uint32_t in[4];

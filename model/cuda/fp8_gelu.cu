@@ -1,17 +1,17 @@
-// Linear layers in FP8 whose sums become FP8 again without a detour through memory: gelu of them, or their
-// product with gelu'. On Hopper in one kernel, elsewhere in two.
+// Linear layers in FP8 whose results are rounded to FP8 without a detour through memory: gelu of the sums, or
+// the sums times gelu'. On Hopper in one kernel, elsewhere in two.
 //
-// A block keeps kTileN rows of the weights in shared memory for good and goes through tiles of kTileM rows of
-// the input, which a producer warp copies into a buffer for each step along K. Two consumer warpgroups take
-// turns with the tiles: while one multiplies, the other rounds and writes what it has. The two blocks of a
+// A block keeps kTileN rows of the weights in shared memory throughout and goes through tiles of kTileM rows
+// of the input, which a producer warp copies into a buffer for each step along K. Two consumer warpgroups
+// take turns with the tiles: while one multiplies, the other rounds and writes its sums. The two blocks of a
 // cluster have neighbouring weights and the same inputs, of which each copies half to both.
 //
-// Rows are permuted on their way into shared memory so that what a thread has lies side by side: of every 16
-// rows of the input the even ones come first, which gives it two neighbouring rows; rows of the weights are
-// dealt so that it has eight neighbouring columns of every 32.
+// Rows are permuted on their way into shared memory so that a thread's elements lie side by side: of every 16
+// rows of the input the even ones come first, which gives a thread two neighbouring rows; rows of the weights
+// are dealt so that a thread has eight neighbouring columns of every 32.
 //
-// Hopper's FP8 tensor cores accumulate in fewer bits than f32 has. cuBLASLt takes partial sums of a gradient
-// to f32, this kernel doesn't: over kMaxK products that is far less than rounding to e5m2 takes off.
+// Hopper's FP8 tensor cores accumulate in fewer bits than f32 has. For a gradient cuBLASLt adds up partial
+// sums in f32, this kernel doesn't: over kMaxK products the error is far below that of rounding to e5m2.
 #include <vector>
 
 #include "model/cuda/cuda.h"
@@ -29,18 +29,18 @@ constexpr int kTileM = 64, kTileN = 192, kTileK = 128, kMaxK = 768;  // elements
 constexpr int kChunk = 32, kChunks = kTileN / kChunk;                // columns that are finished at a time
 constexpr int kGroup = 128, kConsumers = 2;                          // threads of a warpgroup; warpgroups
 constexpr int kBlockThreads = (kConsumers + 1) * kGroup;
-constexpr int kCopierRegisters = 40, kConsumerRegisters = 232;  // of a thread
+constexpr int kCopierRegisters = 40, kConsumerRegisters = 232;  // registers of a thread
 constexpr int kCluster = 2;
-constexpr int kCopiedRows = kTileM / kCluster;  // of a tile, by each block
+constexpr int kCopiedRows = kTileM / kCluster;  // rows of a tile that each block copies
 
-/// x (N,K) w^T, w (C,K), and where FP8 of it goes.
+/// A product x (N,K) w^T, w (C,K), and its FP8 output.
 struct Layer {
   int N, C;
   const float *x_scale, *w_scale;
   Fp8Output to;
 };
 
-/// v = gelu(y), y = the sums and a bias. `kept` is y, rounded to bf16 before GELU, or e4m3 slopes.
+/// v = gelu(y), y = the sums plus a bias. `kept` is y, rounded to bf16 before GELU, or e4m3 slopes.
 template <class K>
 struct ForwardGelu {
   using X = Float8E4M3;
@@ -62,19 +62,19 @@ constexpr int kSteps = kMaxK / kTileK;  // beyond K, copies bring zeros
 struct Shared {
   uint8_t weights[kSteps][kTileN * kTileK];
   uint8_t input[kSteps][kTileM * kTileK];
-  uint8_t columns[kConsumers][2][kChunk][kTileM];  // of two chunks; in the end, sums of columns
-  SharedBarrier full[kSteps], empty[kSteps];       // a tile of the block is a phase
+  uint8_t columns[kConsumers][2][kChunk][kTileM];  // columns of two chunks; in the end, sums of columns
+  SharedBarrier full[kSteps], empty[kSteps];       // each tile of the block is a phase
 };
 static_assert(sizeof(Shared) <= 227 << 10);
 static_assert(sizeof(Shared::columns) >= kConsumers * 4 * kTileN * sizeof(float));
 
 #ifdef STEPLADDER_HOPPER
-constexpr int kPack = 8;                         // neighbouring columns of a thread
-constexpr int kSums = kTileM * kTileN / kGroup;  // of a thread
+constexpr int kPack = 8;                         // neighbouring columns that a thread has
+constexpr int kSums = kTileM * kTileN / kGroup;  // sums of a thread
 /// Named barriers of the block: of kStaged and of kTurn one for each consumer warpgroup, of kAllDone one.
 constexpr int kStaged = 1, kTurn = kStaged + kConsumers, kAllDone = kTurn + kConsumers;
 
-/// The step's weights, of tiles that begin at row 32 * chunk.
+/// Copies the weights of step `step`, for the tile of columns that begins at row 32 * chunk of the weights.
 __device__ void copy_weights(void* to, const CUtensorMap& map, SharedBarrier& full, int step, int chunk) {
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
@@ -82,7 +82,7 @@ __device__ void copy_weights(void* to, const CUtensorMap& map, SharedBarrier& fu
       "l"(&map), "r"(full.address()), "r"(step * kTileK), "r"(0), "r"(chunk)
       : "memory");
 }
-/// Half of a tile's input, to the same place in both blocks of the cluster.
+/// Copies half of a tile's input to the same place in both blocks of the cluster.
 __device__ void copy_input(void* to, const CUtensorMap& map, SharedBarrier& full, int step, int row) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
@@ -113,7 +113,7 @@ struct Quantized {
   }
 };
 
-/// Sums over the eight lanes with the same lane % 4: that of v[i] for lane / 4 = i.
+/// Sums over the eight lanes with the same lane % 4: lane / 4 = i gets the sum of v[i].
 __device__ float sum_over_rows(float (&v)[kPack], int lane) {
 #pragma unroll
   for (int width = kPack / 2; width > 0; width /= 2) {
@@ -127,7 +127,7 @@ __device__ float sum_over_rows(float (&v)[kPack], int lane) {
   return v[0];
 }
 
-/// What a thread of a consumer does with the sums of its tiles.
+/// A consumer thread's work on the sums of its tiles.
 template <class F>
 struct Epilogue {
   using X = typename F::X;
@@ -143,7 +143,7 @@ struct Epilogue {
   const float sum_scale, unit, per_scale;  // v is in multiples of `unit`
   float amax = 0.0F;
   float of_columns[kForward ? 1 : kChunks] = {};  // sums of v
-  Met met[kChunks][kForward ? 1 : 2];             // what sums meet: the bias, or what was kept of the tile
+  Met met[kChunks][kForward ? 1 : 2];  // the sums' second operands: the bias, or the values kept of the tile
 
   __device__ Epilogue(const Layer& layer, const F& f, Shared& shared, int thread, int first_col)
       : layer(layer),
@@ -160,9 +160,9 @@ struct Epilogue {
     if constexpr (kForward) load(f.bias + first_col + lane % 4 * kPack, 0);
   }
 
-  /// What is known of a tile: where all of it is constant, the compiler drops most branches.
+  /// Facts about a tile; where all are constants, the compiler drops most branches.
   struct Known {
-    bool whole, rows, columns;  // surely all rows are inside; the layouts that are wanted
+    bool whole, rows, columns;  // whether surely all rows are inside; whether each layout is wanted
   };
 
   __device__ bool inside(Known known, int row) const { return known.whole || row < layer.N; }
@@ -171,7 +171,7 @@ struct Epilogue {
   __device__ int64_t first_element(int row) const {
     return int64_t{row} * layer.C + first_col + lane % 4 * kPack;
   }
-  /// Reads what the tile that begins at `first_row` needs, while its sums are computed.
+  /// Loads the operands of the tile that begins at `first_row`, while its sums are computed.
   __device__ void prepare(int first_row) {
     if constexpr (!kForward) load(f.kept + first_element(row_of(first_row)), row_of(first_row));
   }
@@ -201,7 +201,7 @@ struct Epilogue {
     const int row = row_of(first_row);
     const bool stored = inside(known, row);
     int64_t at = first_element(row);
-    uint32_t columns[4];  // of the chunk before
+    uint32_t columns[4];  // FP8 columns of the previous chunk
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk, at += kChunk) {
       if (chunk >= chunks) break;
@@ -309,7 +309,8 @@ __global__ void STEPLADDER_CLUSTER(kCluster) __launch_bounds__(kBlockThreads, 1)
   extern __shared__ __align__(1024) uint8_t memory[];
   auto& shared = *reinterpret_cast<Shared*>(memory);
   const int thread = static_cast<int>(threadIdx.x);
-  // Of the whole warp, also as the compiler sees it: then descriptors are computed once for all its threads.
+  // The group of the whole warp; the shuffle tells the compiler so, which then computes descriptors once for
+  // all threads of a warp.
   const int group = __shfl_sync(0xffffffffU, thread / kGroup, 0);
   const int first_col = static_cast<int>(blockIdx.x) * kTileN, first_tile = static_cast<int>(blockIdx.y);
   const int tiles = (layer.N + kTileM - 1) / kTileM, stride = static_cast<int>(gridDim.y);
@@ -397,12 +398,13 @@ bool has_kernel(const Cuda& cuda, const Tensor& x, const Tensor& w) {
   if (x.rows() > INT_MAX / 2 || w.rows() > INT_MAX / 2) return false;
   cudaFuncAttributes attributes;
   CUDA_CHECK(cudaFuncGetAttributes(&attributes, linear_gelu_kernel<F>));
-  // Without Hopper's instructions it is empty; with too few registers, consumers would wait for them for
-  // ever.
+  // Built without Hopper's instructions, the kernel is empty; with too few registers, consumers would wait
+  // for registers for ever.
   return attributes.numRegs * kBlockThreads >= kGroup * (kCopierRegisters + kConsumers * kConsumerRegisters);
 }
 
-/// Blocks that share a tile of columns: with those of all tiles about as many as the device holds.
+/// The number of blocks that share a tile of columns, so that the blocks of all tiles are about as many as
+/// the device holds.
 int64_t blocks_of_columns(const Cuda& cuda, const Tensor& x, const Tensor& w) {
   const int64_t columns = ceil_div(w.rows(), kCluster * kTileN) * kCluster;
   return std::clamp<int64_t>(cuda.multiprocessors / columns, 1, ceil_div(x.rows(), kTileM));

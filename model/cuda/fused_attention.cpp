@@ -8,7 +8,7 @@
 namespace stepladder {
 namespace {
 
-/// What CUDA wants beyond the op's own contract.
+/// The shape of a call, checked for what CUDA demands beyond the op's own contract.
 AttentionShape shape_of(const char* op, const Tensor& out, const Tensor& lse, const Tensor& qkv,
                         int compute_capability) {
   const int64_t B = out.shape[0], T = out.shape[1], C = out.shape[2], NH = lse.shape[1];

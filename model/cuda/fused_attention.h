@@ -1,5 +1,5 @@
-// Attention without the (T,T) matrix, by cuDNN and by kernels of our own: what AttentionForward and
-// AttentionBackward choose between. No cuDNN header is needed here.
+// Attention without the (T,T) matrix, by cuDNN and by kernels of our own, between which AttentionForward and
+// AttentionBackward choose. No cuDNN header is needed here.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -31,11 +31,11 @@ class CudnnAttention {
 
   /// "cuDNN 9.19.0"
   const std::string& name() const;
-  /// Most device scratch that a plan may take.
+  /// Bytes of device scratch that a plan may take, at most.
   static int64_t workspace_bytes(int64_t B, int64_t T, int64_t NH, int64_t HS, bool deterministic);
   /// "" where cuDNN computes this within `workspace` bytes of scratch, else why it does not.
   const std::string& refusal(const AttentionShape& shape, AttentionPass pass, int64_t workspace);
-  /// Both only after a refusal() of "".
+  /// Call forward() and backward() only after refusal() has returned "".
   void forward(const AttentionShape& shape, Tensor out, Tensor lse, Tensor qkv, Tensor workspace);
   void backward(const AttentionShape& shape, Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
                 Tensor workspace);
@@ -47,8 +47,8 @@ class CudnnAttention {
 
 struct Queue;
 
-/// Our own: every device from sm_75 on (bf16: sm_80), any T, HS a multiple of 8 up to 128. Same bits every
-/// time.
+/// Our own kernels, for every device from sm_75 on (bf16: sm_80), any T, and HS a multiple of 8 up to 128;
+/// bitwise reproducible.
 void flash_attention_forward(Queue& queue, const AttentionShape& shape, Tensor out, Tensor lse, Tensor qkv);
 /// delta (>= B*NH*T) f32 is scratch.
 void flash_attention_backward(Queue& queue, const AttentionShape& shape, Tensor dqkv, Tensor dout, Tensor out,

@@ -7,7 +7,7 @@
 namespace stepladder {
 namespace {
 
-constexpr int kRows = 8;  // of a block; each has a warp
+constexpr int kRows = 8;  // rows of a block; each row has a warp
 
 /// f.row(row) returns an object with `from`, where each operand of the row begins, and put(c, x), which
 /// writes the results for elements c, c + 1, ... A lane loads kItems packs of each operand before it uses the
@@ -126,7 +126,7 @@ struct ReluSquaredBackwardFunctor {  // dout * 2 max(x, 0)
 };
 
 template <class T, int kWidth, class F>
-struct BiasActivation {  // x + bias, and F of it as stored
+struct BiasActivation {  // x + bias, and F of the sum as stored
   T *x, *out;
   const T* bias;
   int64_t C;

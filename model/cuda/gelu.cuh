@@ -32,7 +32,7 @@ __device__ inline float gelu_slope(float x) {
   return slope;
 }
 
-/// For maps over elements: gelu(x), and dout * gelu'(x).
+/// Functors for maps over elements: gelu(x), and dout * gelu'(x).
 struct Gelu {
   __device__ float operator()(const float (&x)[1]) const { return gelu(x[0]); }
 };

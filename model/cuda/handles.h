@@ -46,14 +46,14 @@ inline Event make_event(unsigned flags = cudaEventDefault) {
   return Event(event);
 }
 
-/// Where kernels are queued.
+/// The stream on which kernels are queued, and whether they may start early.
 struct Queue {
   cudaStream_t stream = nullptr;
   /// Use programmatic dependent launch: in a recorded graph, a kernel may start while the kernel before it
   /// ends. Set while such a graph is recorded.
   bool early = false;
   bool can_be_early = false;  // device, driver and options allow it
-  int launched_early = 0;     // kernels so far
+  int launched_early = 0;     // kernels launched early so far
 };
 
 /// Whether `stream` is being captured and the next node will depend on one kernel and nothing else.

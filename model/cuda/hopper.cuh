@@ -14,7 +14,7 @@
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define STEPLADDER_HOPPER
-/// Of a kernel: blocks with neighbouring blockIdx.x share a cluster of so many.
+/// Kernel attribute: groups of `blocks` blocks with neighbouring blockIdx.x form a cluster.
 #define STEPLADDER_CLUSTER(blocks) __cluster_dims__(blocks, 1, 1)
 #else
 #define STEPLADDER_CLUSTER(blocks)
@@ -45,19 +45,18 @@ __device__ inline uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-/// A barrier in shared memory. Its phases follow each other; one ends when all have arrived and all bytes
+/// A barrier in shared memory. Its phases follow each other; a phase ends when all have arrived and all bytes
 /// that they expect have come.
 class SharedBarrier {
  public:
   __device__ void init(int arrivals) {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address()), "r"(arrivals) : "memory");
   }
-  /// One arrival, and that `bytes` are on their way.
+  /// Arrives once, and announces that `bytes` are on their way.
   __device__ void arrive_expecting(int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address()), "r"(bytes) : "memory");
   }
-  /// One arrival at this barrier of block `rank` of the cluster. Not a fence for other memory than wgmma
-  /// reads.
+  /// Arrives once at this barrier in block `rank` of the cluster. A fence only for memory that wgmma reads.
   __device__ void arrive_at(uint32_t rank) {
     asm volatile(
         "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
@@ -68,8 +67,7 @@ class SharedBarrier {
   /// Waits for the end of phase `phase`, counted from 0. Only the parity is compared, so call it during that
   /// phase or the next: during an earlier one it may return at once.
   __device__ void await(uint32_t phase) {
-    constexpr uint32_t kSleep =
-        1'000'000;  // nanoseconds at most: who asks again and again takes others' turns
+    constexpr uint32_t kSleep = 1'000'000;  // nanoseconds at most; polling would slow the other warps
     asm volatile(
         "{\n.reg .pred ended;\n"
         "again:\nmbarrier.try_wait.parity.shared.b64 ended, [%0], %1, %2;\n"
@@ -83,7 +81,7 @@ class SharedBarrier {
   uint64_t bits_;
 };
 
-/// After the first thread has initialised barriers, and before others of the cluster use them.
+/// Call after the first thread has initialised the barriers, before other threads of the cluster use them.
 __device__ inline void publish_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -96,7 +94,7 @@ __device__ inline void await_cluster() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
-/// Rows of 128 bytes in shared memory, swizzled, on 1024 bytes, as wgmma wants them described.
+/// wgmma's descriptor of swizzled rows of 128 bytes in shared memory, aligned to 1024 bytes.
 __device__ inline uint64_t wgmma_operand(const void* rows) {
   constexpr uint64_t kEightRows = 8 * 128 / 16, kSwizzle128 = 1;
   return uint64_t{shared_address(rows) >> 4} | uint64_t{1} << 16 | kEightRows << 32 | kSwizzle128 << 62;
@@ -110,7 +108,7 @@ __device__ inline void wgmma_begin() {
 __device__ inline void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/// Waits until at most kPending groups are left.
+/// Waits until at most kPending groups of products are unfinished.
 template <int kPending>
 __device__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");

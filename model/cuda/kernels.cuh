@@ -23,7 +23,7 @@ namespace stepladder {
 constexpr int kThreads = 256;
 constexpr int kMaxThreads = 1024;
 constexpr int kItems = 4;
-/// Twice as many for 16-bit types, so that as many bytes are in flight.
+/// kItems, or twice as many for 16-bit types, so that as many bytes are in flight.
 template <class T>
 constexpr int kItemsOf = kItems* static_cast<int>(sizeof(float) / sizeof(T));
 
@@ -45,11 +45,11 @@ __device__ inline void await_predecessor() {
 #endif
 }
 
-/// Waits at one of 16 barriers of the block until so many threads have come; 0 is __syncthreads()'s.
+/// Waits at `barrier`, one of 16 of the block (0 is __syncthreads()'s), until `threads` threads have arrived.
 __device__ inline void await_threads(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
-/// Counts as having come, and goes on.
+/// Arrives at a barrier of await_threads() without waiting.
 __device__ inline void pass_threads(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
@@ -91,7 +91,7 @@ struct LossScaler {
   float scale, good_steps, skipped_steps, overflow;
 };
 
-/// Null without a loss scaler.
+/// `loss_scaler` as a LossScaler; null for an empty tensor.
 inline LossScaler* scaler_of(const Tensor& loss_scaler) {
   return loss_scaler.data ? reinterpret_cast<LossScaler*>(loss_scaler.ptr<float>()) : nullptr;
 }
@@ -186,7 +186,7 @@ void map_rows(Queue& queue, Tensor out, F f) {
          column_count(cols), f);
 }
 
-/// The same for out's float type T, of which f is make(T{}).
+/// map_rows() for out's float type T, with f = make(T{}).
 template <class Make>
 void map_rows_of_type(Queue& queue, Tensor out, Make make) {
   with_float_type(out.dtype, [&]<class T>(T type) { map_rows<T>(queue, out, make(type)); });

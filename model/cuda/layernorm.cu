@@ -1,7 +1,7 @@
 // LayerNorm (Ba et al. 2016) and its gradients.
 //
 // A row of at most kMaxHeldCols elements stays in registers between its statistics and its use, spread over
-// one warp, or several where that leaves fewer lanes idle. Longer rows a block reads again from cache.
+// one warp, or several where that leaves fewer lanes idle. Longer rows are read again from cache.
 #include <optional>
 
 #include "model/cuda/cuda.h"
@@ -18,7 +18,7 @@ constexpr int kMaxRowWarps = 8;
 
 struct RowLayout {
   int held;   // elements in a lane
-  int warps;  // that have a row together
+  int warps;  // warps that share a row
 };
 
 /// The layout with fewer idle lanes; of two that are equal, the one with fewer warps to synchronise.
@@ -71,8 +71,8 @@ struct Forward {
   const T *x, *w, *b;
 };
 
-/// Where a result goes besides, or instead: nowhere, or as FP8 to `to` through `tile`. A block has as many
-/// rows as it works on at once, or those of a tile.
+/// Further destinations of a result: none, or FP8 in `to`, by way of `tile`, besides or instead of its
+/// tensor. A block takes as many rows as it works on at once, or the rows of a tile.
 struct NoCopy {
   static constexpr bool kFp8 = false;
   __host__ __device__ int rows(int at_once) const { return at_once; }
@@ -108,8 +108,8 @@ struct Fp8Copy {
   }
 };
 
-constexpr int kNormWidth = 8;         // of a pack that becomes FP8
-constexpr int kQuantizingBlocks = 2;  // of a multiprocessor
+constexpr int kNormWidth = 8;         // elements of a pack that becomes FP8
+constexpr int kQuantizingBlocks = 2;  // blocks of a multiprocessor
 
 /// Threads of a block of layernorm_forward_kernel, at most. Where several warps have a row, a tile needs
 /// more.
@@ -118,8 +118,8 @@ constexpr int forward_threads(int held) {
   return Copy::kFp8 && held == kHeldFew ? 2 * kThreads : kThreads;
 }
 
-// mean = sum_c x / C, rstd = 1 / sqrt(sum_c (x - mean)^2 / C + eps), out = (x - mean) * rstd * w + b. For
-// FP8, a group of warps has several rows at once, to keep enough bytes in flight.
+// mean = sum_c x / C, rstd = 1 / sqrt(sum_c (x - mean)^2 / C + eps), out = (x - mean) * rstd * w + b. With
+// FP8, a group of warps takes several rows at once, to keep enough bytes in flight.
 template <class T, int kWidth, int kHeld, class Copy>
 __global__ void __launch_bounds__(forward_threads<Copy>(kHeld), Copy::kFp8 ? kQuantizingBlocks : 0)
     layernorm_forward_kernel(Forward<T> f, Copy copy, int64_t rows, int cols, int warps) {
@@ -138,9 +138,9 @@ __global__ void __launch_bounds__(forward_threads<Copy>(kHeld), Copy::kFp8 ? kQu
   copy.begin(shared);
 
   for (int begin = 0; begin < set; begin += groups * kRows) {
-    const int at = begin + group * kRows;  // in the set
+    const int at = begin + group * kRows;  // first row in the set
     const int64_t row = first_row + at, offset = row * cols;
-    // All of these rows exist, or none; warps without a row still meet the others at barriers.
+    // Either all of these rows exist or none does; warps without a row still meet the others at barriers.
     const int end = at < set && row < rows ? cols : 0;
     Values x[kRows][kPacks];
 #pragma unroll
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(forward_threads<Copy>(kHeld), Copy::kFp8 ? kQu
   copy.end();
 }
 
-// The same for rows too long for registers. A block has a row and reads it three times.
+// layernorm_forward_kernel for rows too long for registers. A block has a row and reads it three times.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads) layernorm_forward_long_kernel(Forward<T> f, int cols) {
   await_predecessor();
@@ -263,10 +263,10 @@ constexpr int backward_threads(int width, int held) {
 // dx += rstd * (dxhat - mean_c(dxhat) - xhat * mean_c(dxhat * xhat)), dxhat = dout * w, xhat = (x - mean) *
 // rstd; partials[block] (3,C) = the block's share of the column sums.
 //
-// Blocks stay and take every gridDim-th set of rows, so that a lane keeps the sums of its columns in
-// registers to the end; then the warps add theirs up in a fixed order. dx, dout and x are read once, dx
-// written once. While a row is computed with, the next is on its way to shared memory. A set is a row for
-// each group of warps, or a tile of FP8.
+// Each block takes every gridDim-th set of rows, so that a lane keeps the sums of its columns in registers to
+// the end; then the warps add theirs up in a fixed order. dx, dout and x are read once, dx written once.
+// While a row is computed with, the next is on its way to shared memory. A set is a row for each group of
+// warps, or a tile of FP8.
 template <class T, int kWidth, int kHeld, class Copy>
 __global__ void __launch_bounds__(backward_threads(kWidth, kHeld), 1)
     layernorm_backward_kernel(Backward<T> f, Copy copy, float* partials, int64_t rows, int cols, int warps,
@@ -282,7 +282,7 @@ __global__ void __launch_bounds__(backward_threads(kWidth, kHeld), 1)
   const int first_column = lane / 32 * 32 * kHeld + lane % 32 * kWidth;
   const auto column = [=](int j) { return first_column + j * 32 * kWidth; };
 
-  auto* const staged = reinterpret_cast<Pack<T, kWidth>*>(shared) + threadIdx.x;  // this thread's own
+  auto* const staged = reinterpret_cast<Pack<T, kWidth>*>(shared) + threadIdx.x;  // this thread's part
   const auto place = [=](int operand, int j) { return staged + (operand * kPacks + j) * blockDim.x; };
   float next_mean = 0.0F, next_rstd = 0.0F;
   const int set = copy.rows(groups);
@@ -312,7 +312,7 @@ __global__ void __launch_bounds__(backward_threads(kWidth, kHeld), 1)
     const bool last = !Copy::kFp8 || at - group + groups >= set;
     const int64_t offset = (first + at) * cols, next_first = last ? first + step : first;
     const int next_at = last ? group : at + groups, end = exists(first, at) ? cols : 0;
-    // Past its end a row is 0, so that no branch keeps sums apart; that would cost registers too.
+    // Elements past a row's end are 0, so that no branch separates the sums, which would also cost registers.
     Pack<T, kWidth> dout[kPacks] = {}, x[kPacks] = {}, dx[kPacks] = {};
     const float mean = end > 0 ? next_mean : 0.0F, rstd = end > 0 ? next_rstd : 0.0F;
     await_copies(0);
@@ -326,7 +326,7 @@ __global__ void __launch_bounds__(backward_threads(kWidth, kHeld), 1)
     fetch(next_first, next_at);
 
     float xhat[kPacks][kWidth], dxhat[kPacks][kWidth];
-    float means[2] = {};  // of dxhat and of dxhat * xhat
+    float means[2] = {};  // means of dxhat and of dxhat * xhat
 #pragma unroll
     for (int j = 0; j < kPacks; ++j) {
       float weight[kWidth];
@@ -403,8 +403,8 @@ __global__ void __launch_bounds__(backward_threads(kWidth, kHeld), 1)
   }
 }
 
-// The same for rows too long for registers; a block has a row at a time. A thread has the same columns in
-// every row, and keeps their sums in partials[block] itself.
+// layernorm_backward_kernel for rows too long for registers; a block has a row at a time. A thread has the
+// same columns in every row, and keeps their sums in partials[block] itself.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads)
     layernorm_backward_long_kernel(Backward<T> f, float* partials, int64_t rows, int cols) {
@@ -470,7 +470,7 @@ template <class T>
 __global__ void __launch_bounds__(kMaxThreads)
     add_column_sums_kernel(ColumnSums<T> out, const float* partials, int blocks, int cols) {
   await_predecessor();
-  __shared__ float of_warp[32][33];  // one more: a warp reads a column of it without bank conflicts
+  __shared__ float of_warp[32][33];  // 33 columns, so that a warp reads a column without bank conflicts
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int total = kColumnSums * cols;
   const int mine = static_cast<int>(blockIdx.x) * 32 + lane;
@@ -518,10 +518,10 @@ void launch_forward(Queue& queue, const Forward<T>& f, const Copy& copy, int64_t
   });
 }
 
-constexpr int kForwardParts = 2, kBackwardParts = 3;  // log2 of how many 16 rows a tile has at most
+constexpr int kForwardParts = 2, kBackwardParts = 3;  // log2 of a tile's groups of 16 rows, at most
 
 /// A tile of 16 << `log2_parts` rows of x; fewer, but at least 32, if they do not fit into `shared_limit` or
-/// would leave more than a quarter of `blocks` without a tile. None if not even 32 fit.
+/// would leave more than a quarter of `blocks` without a tile. Empty if not even 32 fit.
 std::optional<Fp8Tile> fp8_tile(const Tensor& x, int log2_parts, int shared_limit, int blocks) {
   Fp8Tile tile{nullptr, Fp8Tile::words_for(column_count(x.cols())), log2_parts};
   while (tile.log2_parts > 1 &&
@@ -538,7 +538,8 @@ struct BackwardLayout {
   int staged_bytes;
 };
 
-/// For rows of `element_bytes` each element in packs of `width`, with so much shared memory.
+/// The layout for rows of `cols` elements of `element_bytes` bytes, in packs of `width`, with `shared_limit`
+/// bytes of shared memory.
 BackwardLayout backward_layout(int cols, int width, int element_bytes, int shared_limit) {
   const RowLayout row = row_layout(cols);
   const int threads = backward_threads(width, row.held);
@@ -550,7 +551,8 @@ BackwardLayout backward_layout(int cols, int width, int element_bytes, int share
   return {row, groups, slots, std::max(groups * row_bytes, slots * slot_bytes)};
 }
 
-/// Returns how many blocks have left their column sums in partials, at most `max_blocks`.
+/// Launches the backward kernel. Returns how many blocks, at most `max_blocks`, leave their column sums in
+/// partials.
 template <class T, int kWidth, class Copy>
 int launch_backward(Cuda& cuda, const Backward<T>& f, const Copy& copy, float* partials, int64_t rows,
                     int cols, int64_t max_blocks) {
@@ -579,7 +581,8 @@ int launch_backward(Cuda& cuda, const Backward<T>& f, const Copy& copy, float* p
   return blocks;
 }
 
-/// `norm`, with `copy` of the new dx: column sums of blocks, and their sums.
+/// Launches the kernels of `norm`, with `copy` of the new dx: the backward kernel, and the sum of its blocks'
+/// column sums.
 template <class T, int kWidth, class Copy>
 void launch_gradients(Cuda& cuda, const char* op, const LayerNormBackward& norm, const Copy& copy) {
   const Tensor& x = norm.input.x;

@@ -8,11 +8,11 @@
 
 namespace stepladder {
 
-/// Opens `part`. Throws UnsupportedError, which says how to get it, where there is none; Error where it can't
+/// Opens `part`. Throws UnsupportedError, which says how to get it, where it is missing; Error where it can't
 /// be opened.
 DynamicLibrary open_library(CudaPart part);
 
-/// Opens those of `parts` that there are, so that libraries which open them by name get these.
+/// Opens those of `parts` that are installed, so that other libraries which open them by name get these.
 void open_for_others(std::initializer_list<CudaPart> parts);
 
 }  // namespace stepladder

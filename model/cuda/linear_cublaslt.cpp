@@ -1,5 +1,5 @@
-// Linear layers with what surrounds them in one matmul, as cuBLASLt's epilogues; the project's own kernels do
-// what cuBLASLt has no algorithm for, or does slower.
+// Linear layers with bias, GELU and bias gradient in one matmul, as cuBLASLt's epilogues; the project's own
+// kernels do what cuBLASLt has no algorithm for, or does slower.
 //
 // cuBLASLt is column-major, so it sees every matrix transposed: x (N,Cin) is its (Cin,N).
 #include <vector>
@@ -10,8 +10,9 @@
 namespace stepladder {
 namespace {
 
-/// Where an epilogue, which can only overwrite, and in the type of its product `out`, puts a bias gradient:
-/// db, or scratch (1,C) that is then added to it. Without data where scratch is too small.
+/// The tensor into which an epilogue writes a bias gradient: db, or scratch (1,C) that is then added to db,
+/// since an epilogue only overwrites, in the type of its product `out`. Without data where scratch is too
+/// small.
 Tensor epilogue_gradient(const Cuda& cuda, const Tensor& db, Write write, const Tensor& out) {
   if (write == Write::set && db.dtype == out.dtype) return db;
   Tensor scratch{nullptr, out.dtype, {1, db.numel()}, db.name};
@@ -36,7 +37,7 @@ LtMatmul Cuda::product(const char* op, const Tensor& out, const Tensor& a, const
                       .a_type = b.dtype,
                       .b_type = a.dtype};
   if (is_fp8(a.dtype)) {
-    constexpr int64_t kMultiple = 16;  // of each extent; cuBLASLt wants both operands along K
+    constexpr int64_t kMultiple = 16;  // extents are multiples of it; operands must be contiguous along K
     constexpr uintptr_t kWideBytes = 16;
     check(s.M % kMultiple == 0 && s.N % kMultiple == 0 && s.K % kMultiple == 0, op, ": ", a, " and ", b,
           ": FP8 needs extents that are multiples of ", kMultiple);

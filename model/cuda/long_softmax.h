@@ -6,7 +6,7 @@
 
 namespace stepladder {
 
-/// As ScaledCausalSoftmaxForward and ScaledCausalSoftmaxBackward.
+/// ScaledCausalSoftmaxForward and ScaledCausalSoftmaxBackward for rows of any length.
 void long_softmax_forward(Queue& queue, Tensor p, Tensor x, float scale);
 void long_softmax_backward(Queue& queue, Tensor dx, Tensor dp, Tensor p, float scale);
 

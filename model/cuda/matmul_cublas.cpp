@@ -31,7 +31,7 @@ void gemm(Cuda& cuda, const LtMatmul& product, const Tensor& out, const Tensor& 
 
 }  // namespace
 
-// By cuBLAS or, where a search found it faster, cuBLASLt.
+// Multiplies by cuBLAS or, where a search found it faster, by cuBLASLt.
 void Matmul::run(Cuda& cuda) const {
   if (out.numel() == 0) return;
   const LtMatmul product = cuda.product(kName, out, a, b, op, write);
@@ -39,7 +39,7 @@ void Matmul::run(Cuda& cuda) const {
     const MatmulStrategy strategies[] = {{"lt", product, {}}};
     return cuda.matmul_plans->perform(product, strategies);
   }
-  // cuBLAS chooses well; a search may find better in cuBLASLt.
+  // cuBLAS chooses its algorithm well; a search may find a faster one in cuBLASLt.
   const MatmulStrategy strategies[] = {
       {"gemm", {}, [&] { gemm(cuda, product, out, a, b, op, 1.0F, write == Write::add ? 1.0F : 0.0F); }},
       {"lt", product, {}}};

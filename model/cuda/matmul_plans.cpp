@@ -16,10 +16,10 @@ namespace {
 
 static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(FoundAlgorithm::algorithm));
 
-// cuBLASLt's default, which is what cudaMalloc and the arena give.
+// Bytes: cuBLASLt's default, and the alignment that cudaMalloc and the arena give.
 constexpr uintptr_t kMaxAlignment = 256;
 
-// What the leading dimension of an epilogue's auxiliary matrix has to be a multiple of.
+// The leading dimension of an epilogue's auxiliary matrix must be a multiple of this.
 constexpr int64_t kAuxMultiple = 8;
 
 // A search measures this many algorithms of a strategy, once or twice; then those that came within kPromising
@@ -40,8 +40,8 @@ struct Descriptors {
     if (is_fp8(key.a_type)) {
       set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, product.a_scale);
       set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, product.b_scale);
-      // Hopper's FP8 tensor cores add up fewer bits than f32 has. That is enough for activations; of a
-      // gradient cuBLASLt takes partial sums to f32 on the way.
+      // Hopper's FP8 tensor cores add up fewer bits than f32 has. That is enough for activations; for a
+      // gradient cuBLASLt adds up partial sums in f32.
       set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<int8_t>(key.a_type == key.b_type));
     }
     if (product.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
@@ -72,7 +72,7 @@ struct Descriptors {
   cublasLtMatrixLayoutOpaque_t a, b, d;
 };
 
-/// Whether cuBLASLt does not support what was asked for, which is not an error.
+/// Whether cuBLASLt does not support a request, which is not an error.
 bool declined(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
          status == CUBLAS_STATUS_ARCH_MISMATCH;
@@ -89,7 +89,7 @@ std::string text_of(const MatmulKey& key) {
              key.separate_c ? " C" : "", " aligned ", key.alignment);
 }
 
-/// Sets a flag until it is destroyed.
+/// Sets a flag, and restores it when destroyed.
 class Switch {
  public:
   explicit Switch(bool& on) : on_(on), before_(std::exchange(on, true)) {}
@@ -186,7 +186,7 @@ void MatmulPlans::search(const std::function<void()>& work, const std::string& p
     try {
       write_algorithm_cache(path, source, cache_);
     } catch (const InputError& error) {
-      // This run has what it needs; only the next one has to search again.
+      // This run has its algorithms; only the next run has to search again.
       std::fprintf(stderr, "matmul algorithms are not kept: %s\n", error.what());
     }
   }
@@ -267,8 +267,8 @@ std::optional<MatmulPlans::Plan> MatmulPlans::cached(const std::string& key,
     const Plan plan{.strategy = i,
                     .algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(found->second.algorithm),
                     .us = found->second.us};
-    // A trial, since cublasLtMatmulAlgoCheck() turns away most of what cublasLtMatmul() does for gradients in
-    // FP8.
+    // Try the plan, since cublasLtMatmulAlgoCheck() rejects most FP8 products of gradients that
+    // cublasLtMatmul() can do.
     return run(plan, strategies) ? std::optional(plan) : std::nullopt;
   }
   return {};

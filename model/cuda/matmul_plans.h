@@ -18,25 +18,25 @@
 
 namespace stepladder {
 
-/// Throws std::invalid_argument for i32.
+/// CUDA's name for `t`. Throws std::invalid_argument for i32.
 inline cudaDataType_t cuda_type(DType t) {
   check(t != DType::i32, "i32, wanted a floating type");
   if (is_fp8(t)) return t == DType::f8e4m3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
   return t == DType::bf16 ? CUDA_R_16BF : t == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
-/// What the fastest way to do a product depends on. In cuBLAS' column-major terms: D (m,n) = op(A) op(B),
-/// added to D itself or to another matrix C where `write` is add; then an epilogue.
+/// The properties of a product that decide how it is done fastest, in cuBLAS' column-major terms:
+/// D (m,n) = op(A) op(B), added to D itself or to another matrix C where `write` is add; then an epilogue.
 struct MatmulKey {
   cublasOperation_t op_a, op_b;
   int64_t m, n, k, batch;
-  DType dtype;  // of D
+  DType dtype;  // type of D
   cublasComputeType_t compute;
-  Write write;  // of D, and in a request of the bias gradient too
+  Write write;  // how D, and in a request the bias gradient too, is written
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  uint32_t alignment = 0;  // of all operands, in bytes
+  uint32_t alignment = 0;  // alignment of all operands, in bytes
   DType a_type = dtype, b_type = dtype;
-  bool separate_c = false;  // what is added to is C, not D
+  bool separate_c = false;  // whether the product is added to C, not to D
 
   auto operator<=>(const MatmulKey&) const = default;
 };
@@ -44,23 +44,23 @@ struct MatmulKey {
 /// A product with its operands, which set key.alignment.
 struct LtMatmul {
   LtMatmul(const MatmulKey& key, const void* a, const void* b, void* d);
-  /// The same added to C (m,n), stored as D is and which may be D.
+  /// This product added to C (m,n), which is stored as D is, and may be D.
   LtMatmul plus(const void* addend) const;
-  /// The same followed by `epilogue`; bias (m), or (n) for BGRADB; aux (m,n).
+  /// This product followed by `epilogue`; bias (m), or (n) for BGRADB; aux (m,n).
   LtMatmul with(cublasLtEpilogue_t epilogue, void* bias, void* aux = nullptr) const;
 
   MatmulKey key;
   const void *a, *b;
   void *d, *bias = nullptr, *aux = nullptr;
   const void* c = d;
-  const float *a_scale = nullptr, *b_scale = nullptr;  // on the device, of FP8 operands
-  float alpha = 1.0F, beta = 1.0F;                     // of the product, and of what it is added to
+  const float *a_scale = nullptr, *b_scale = nullptr;  // scales of FP8 operands, on the device
+  float alpha = 1.0F, beta = 1.0F;                     // factors of the product, and of C
 };
 
 /// One way to compute a product and what surrounds it: in cuBLASLt's epilogue, in ops after it, or both.
 struct MatmulStrategy {
-  const char* name;                    // in the cache; unique among the strategies for one thing
-  std::optional<LtMatmul> product;     // by cuBLASLt
+  const char* name;                    // name in the cache; unique among the strategies for a request
+  std::optional<LtMatmul> product;     // computed by cuBLASLt
   std::function<void()> epilogue_ops;  // run after the product
 };
 
@@ -81,27 +81,27 @@ class MatmulPlans {
   /// Computes `request` by one of `strategies`.
   void perform(const LtMatmul& request, std::span<const MatmulStrategy> strategies);
 
-  /// Runs `work`; each product that perform() meets in it for the first time is measured, unless it is in the
-  /// file, to which it is added. `path` "": no file.
+  /// Runs `work`; each product that perform() meets for the first time is measured, and added to the file
+  /// `path` ("": no file), unless the file has it.
   void search(const std::function<void()>& work, const std::string& path, const AlgorithmSource& source);
 
   int searched() const { return searched_; }
   int from_cache() const { return from_cache_; }
-  /// fingerprint() of what search() has chosen for the products of its work.
+  /// fingerprint() of the algorithms that search() has chosen for the products of its work.
   std::string chosen() const { return fingerprint(chosen_); }
 
  private:
   struct Plan {
     size_t strategy = 0;
-    cublasLtMatmulAlgo_t algorithm{};  // unless the strategy has no product
+    cublasLtMatmulAlgo_t algorithm{};  // unset if the strategy has no product
     double us = 0.0;                   // if it was measured
-    bool final = false;                // by search()
+    bool final = false;                // chosen by search()
   };
 
   size_t workspace_bytes() const { return workspace_.data ? workspace_.bytes() : 0; }
-  /// Scratch that an algorithm may use. FP8 products get none: they are short, and of what cuBLASLt is given
-  /// it clears some, in a graph node of its own, even for algorithms that need none. That costs more than
-  /// those that need it gain.
+  /// Bytes of scratch that an algorithm may use. FP8 products get 0: they are short, and cuBLASLt clears part
+  /// of its scratch, in a graph node of its own, even for algorithms that need no scratch. Clearing costs
+  /// more than the algorithms that need scratch gain.
   size_t scratch_for(const MatmulKey& key) const { return is_fp8(key.a_type) ? 0 : workspace_bytes(); }
   /// At most `count` algorithms, the fastest expected first; none if cuBLASLt doesn't support the product.
   std::vector<cublasLtMatmulAlgo_t> algorithms(const LtMatmul& product, int count) const;
@@ -109,7 +109,7 @@ class MatmulPlans {
   /// False if cuBLASLt turns out not to support the product: then nothing has run.
   bool run(const Plan& plan, std::span<const MatmulStrategy> strategies) const;
 
-  /// What search() takes: from the cache, or measured.
+  /// The plan that search() chooses, from the cache or measured.
   Plan found(const LtMatmul& request, std::span<const MatmulStrategy> strategies);
   Plan without_cublaslt(const LtMatmul& request, std::span<const MatmulStrategy> strategies) const;
   Plan first_supported(const LtMatmul& request, std::span<const MatmulStrategy> strategies) const;
@@ -124,11 +124,11 @@ class MatmulPlans {
   Tensor workspace_;
   std::map<MatmulKey, Plan> plans_;
   bool searching_ = false;
-  bool measuring_ = false;  // strategies, whose ops may perform() products that are not used in the end
-  FoundAlgorithms cache_;   // what searches read and found
-  FoundAlgorithms chosen_;  // of it, what this process uses
+  bool measuring_ = false;  // measuring strategies; their ops may perform() products that end unused
+  FoundAlgorithms cache_;   // the algorithms that searches read and found
+  FoundAlgorithms chosen_;  // those of cache_ that this process uses
   int searched_ = 0, from_cache_ = 0;
-  mutable cublasStatus_t answer_ = CUBLAS_STATUS_SUCCESS;  // the library's last
+  mutable cublasStatus_t answer_ = CUBLAS_STATUS_SUCCESS;  // cuBLASLt's last status
 };
 
 }  // namespace stepladder

@@ -21,7 +21,8 @@ struct TensorBatch {
   int first_tile[kMaxTensors];  // INT_MAX past the last tensor
 };
 
-/// The tensor that the tile belongs to. Without branches, each operand read from constant memory.
+/// The index of the tensor that `tile` belongs to, without branches: each operand is read from constant
+/// memory.
 template <class Entry>
 __device__ int tensor_of(const TensorBatch<Entry>& batch, int tile) {
   int i = 0;
@@ -47,7 +48,7 @@ void for_each_batch(size_t count, int tile, EntryOf entry, Launch launch) {
   }
 }
 
-/// Whether 128-bit accesses at all of these are aligned. A null pointer counts as aligned.
+/// Whether all `pointers` are aligned for 128-bit accesses. A null pointer counts as aligned.
 template <class... T>
 bool aligned(const T*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % kWideBytes == 0) && ...);

@@ -1,7 +1,7 @@
 // Muon's momentum and update, which are bound by memory.
 //
-// The norm of a matrix is known once all of it was read. The momentum is therefore done twice, in two kernels
-// that go through some matrices at a time: few enough for the second to find them in L2.
+// The norm of a matrix is known only once the whole matrix was read. Two kernels therefore go through some
+// matrices at a time, few enough for the second kernel to find them in L2.
 #include "model/cuda/cuda.h"
 #include "model/cuda/kernels.cuh"
 #include "model/cuda/multi_tensor.cuh"
@@ -10,7 +10,7 @@
 namespace stepladder {
 namespace {
 
-constexpr int64_t kChunkBytes = int64_t{40} << 20;  // of g, m and x, that L2 is to hold
+constexpr int64_t kChunkBytes = int64_t{40} << 20;  // bytes of g, m and x that L2 is to hold
 constexpr int kWide = kWideBytes / static_cast<int>(sizeof(float));
 
 template <class T, class G>
@@ -25,8 +25,9 @@ struct Momentum {
   float beta;
 };
 
-// One kernel's turn: m = beta * m + (1 - beta) * g and the sum of u^2, or x = u / |u|, where u is the same
-// with the new m. A block has a part of the matrix blockIdx.y; the second turn begins with the last one.
+// The first kernel: m = beta * m + (1 - beta) * g and the sum of u^2; the second (kNormalize): x = u / |u|;
+// u = beta * m + (1 - beta) * g with the new m. A block has a part of matrix blockIdx.y; the second kernel
+// begins with the last part.
 template <bool kNormalize, int kWidth, class T, class G>
 __global__ void __launch_bounds__(kThreads) momentum_kernel(Momentum<T, G> f) {
   await_predecessor();

@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kAlignment = 256;
 constexpr size_t kReasonLength = 256;
 
-/// What a rank tells the others.
+/// The memory that a rank opens to the others.
 struct Exports {
   char host[256];
   cudaIpcMemHandle_t arena, flags;
@@ -40,12 +40,12 @@ constexpr int kTile = kThreads* kItems* kWide<T>;
 template <class T>
 struct Received {
   T* x;
-  const T* others;  // of the first of them
+  const T* others;  // the values that the first of the other ranks sent
   int64_t n;
   bool wide;
 };
 
-// x += what `others` ranks have sent, which lies `stride` elements apart: kWidth elements at a time
+// x += the values that `others` ranks have sent, `stride` elements apart; kWidth elements at a time
 template <int kWidth, class T>
 __device__ void add_tile(const Received<T>& to, int64_t begin, int64_t stride, int others) {
   constexpr int kSteps = kTile<T> / (kThreads * kWidth), kAtOnce = kSteps < kItems ? kSteps : kItems;
@@ -107,7 +107,7 @@ PeerCopies::PeerCopies(Cuda& cuda, const Arena& arena, const Tensor& receive_buf
   CUDA_CHECK(cudaMemcpy(set_, &kSet, sizeof kSet, cudaMemcpyDefault));
   CUDA_CHECK(cudaDeviceSynchronize());
 
-  // All ranks go on to the end, and there all hear of what one of them can't do.
+  // A rank that fails goes on to the end, where all ranks hear of its failure.
   std::string reason;
   const auto succeeds = [&](cudaError_t error, const std::string& what) {
     if (error == cudaSuccess) return true;
@@ -174,7 +174,7 @@ std::byte* PeerCopies::Piece::in_part(int rank, int world) const {
          begin * static_cast<int64_t>(size_of(whole.dtype));
 }
 
-/// Until all others have set their flags here; then takes them back.
+/// Waits until all other ranks have set their flags here, then clears the flags.
 void PeerCopies::wait(Barrier barrier, cudaStream_t stream) {
   static const decltype(&cuStreamBatchMemOp) queue = cuda_driver().function("cuStreamBatchMemOp_v2");
   std::vector<CUstreamBatchMemOpParams> operations;
@@ -195,9 +195,9 @@ void PeerCopies::wait(Barrier barrier, cudaStream_t stream) {
   if (result != CUDA_SUCCESS) throw Error(cat("cuStreamBatchMemOp failed: ", static_cast<int>(result)));
 }
 
-/// Sets this rank's flag at all others, and waits for theirs. None sets one again before it was taken back:
-/// in between it waits at the other barrier, for a flag that this rank sets later. Flags are copied, since
-/// drivers from CUDA 13.1 on write values to a device's own memory alone.
+/// Sets this rank's flag at all other ranks, and waits for theirs. No rank sets a flag again before it was
+/// cleared: in between the rank waits at the other barrier, for a flag that this rank sets later. Flags are
+/// copied, since drivers from CUDA 13.1 on write values to a device's own memory alone.
 void PeerCopies::pass(Barrier barrier, cudaStream_t stream) {
   for (const Peer& peer : peers_)
     copy(flag(peer.flags.get(), barrier, world_.rank), set_, sizeof(uint32_t), stream);
@@ -228,7 +228,7 @@ void PeerCopies::reduce(std::span<const Piece> pieces, cudaStream_t stream) {
 }
 
 void PeerCopies::run(Collective what, std::span<const Tensor> bucket, cudaStream_t stream) {
-  for (const Tensor& x : bucket) part_of(x, world_.rank, world_.size);  // throws now what is wrong with it
+  for (const Tensor& x : bucket) part_of(x, world_.rank, world_.size);  // throws now if x has no equal parts
   if (what == Collective::all_gather) {
     pass(Barrier::ready, stream);
     for (const Peer& peer : peers_)
@@ -238,7 +238,7 @@ void PeerCopies::run(Collective what, std::span<const Tensor> bucket, cudaStream
       }
     return pass(Barrier::arrived, stream);
   }
-  // As much at a time as there is room for.
+  // Sum as much at a time as the receive buffer has room for.
   std::vector<Piece> pieces;
   int64_t used = 0;
   for (const Tensor& x : bucket) {

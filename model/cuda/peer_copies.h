@@ -1,5 +1,5 @@
-// Reduce-scatter and all-gather among the GPUs of one machine by their copy engines, beside which GEMMs have
-// all multiprocessors.
+// Reduce-scatter and all-gather among the GPUs of one machine by their copy engines, which leaves all
+// multiprocessors to GEMMs.
 #pragma once
 
 #include <cstddef>
@@ -19,18 +19,19 @@ namespace stepladder {
 /// without a kernel (cuStreamBatchMemOp), so all of it can be recorded in a graph.
 class PeerCopies {
  public:
-  /// All ranks' strings of one length, in their order.
+  /// Returns the strings of all ranks, of one length, in the order of ranks.
   using AllGather = std::function<std::vector<std::string>(const std::string&)>;
 
-  /// Opens the others' arenas, laid out as `arena`. What they send to be summed arrives in `receive_buffer`,
-  /// a tensor of it. Called by all ranks; `arena` outlives the last collective. Throws UnsupportedError on
-  /// all of them where one can't: its device does not reach another's, or they are on several machines.
+  /// Opens the other ranks' arenas, which are laid out as `arena`. Values that other ranks send to be summed
+  /// arrive in `receive_buffer`, a tensor of `arena`. Called by all ranks; `arena` outlives the last
+  /// collective. Throws UnsupportedError on all ranks where one of them can't: its device does not reach
+  /// another's, or they are on several machines.
   PeerCopies(Cuda& cuda, const Arena& arena, const Tensor& receive_buffer, const World& world,
              const AllGather& all_gather);
 
-  /// Whether it can do this: reduce_scatter or all_gather of the arena's tensors, all of one type.
+  /// Whether run() can do `what`: reduce_scatter or all_gather of the arena's tensors, all of one type.
   bool supports(Collective what, std::span<const Tensor> bucket) const;
-  /// As Collectives::queue(), queued on `stream`. Sums are taken in f32, and rounded once.
+  /// Runs a collective as Collectives::queue() does, on `stream`. Sums are taken in f32, and rounded once.
   void run(Collective what, std::span<const Tensor> bucket, cudaStream_t stream);
 
  private:
@@ -46,15 +47,15 @@ class PeerCopies {
   struct Piece {
     Tensor whole;
     int64_t begin = 0, n = 0;
-    int64_t offset = 0;  // in bytes, within what a sender may send at a time
-    /// Where it begins in rank `rank`'s part.
+    int64_t offset = 0;  // in bytes, within a sender's slot of the receive buffer
+    /// Where the piece begins in rank `rank`'s part.
     std::byte* in_part(int rank, int world) const;
   };
-  /// ready: this rank's memory may be written to. arrived: it has been.
+  /// ready: this rank's memory may be written to. arrived: it has been written to.
   enum class Barrier { ready, arrived };
 
   int others() const { return world_.size - 1; }
-  /// Where that is in the peer's arena.
+  /// The place in the peer's arena of `in_ours`, an address in this rank's arena.
   std::byte* at(const Peer& peer, const void* in_ours) const {
     return static_cast<std::byte*>(peer.arena.get()) + (static_cast<const std::byte*>(in_ours) - arena_);
   }
@@ -70,10 +71,10 @@ class PeerCopies {
   std::byte* const arena_;
   const int64_t arena_bytes_;
   std::byte* const receive_buffer_;
-  const int64_t slot_;  // bytes of it for each of the others
+  const int64_t slot_;  // bytes of the receive buffer for each other rank
   const std::shared_ptr<void> flags_;
   uint32_t* const set_;      // a flag that is set, to copy
-  std::vector<Peer> peers_;  // from the next rank on, so that all send to different ones
+  std::vector<Peer> peers_;  // from the next rank on, so that all ranks send to different ones
 };
 
 }  // namespace stepladder

@@ -1,7 +1,7 @@
 // QK-norm and rotary embedding, one pass over q and k, in place.
 //
 // A warp has a row of qkv, and some of its lanes a head: a lane takes the same channels of several heads, so
-// that it reads their angles once, and of both halves, which are rotated into each other.
+// that it reads their angles once, and the same channels of both halves, which are rotated into each other.
 #include <bit>
 #include <cmath>
 
@@ -13,8 +13,8 @@
 namespace stepladder {
 namespace {
 
-constexpr int kRows = 8;   // of a block; each has a warp
-constexpr int kHeads = 4;  // of a lane, at a time
+constexpr int kRows = 8;   // rows of a block; each row has a warp
+constexpr int kHeads = 4;  // heads of a lane, at a time
 constexpr int kMostHeadSize = 128;
 
 /// Packs of each half that a lane takes of a head.
@@ -39,10 +39,10 @@ struct QkRows {
   const float* table;  // (length,half,2), or null
   int64_t rows;
   int length, heads, half, cols;  // positions, heads of q and k together, half of a head, 3C
-  int lanes;                      // of a head, a power of 2
+  int lanes;                      // lanes of a head, a power of 2
 };
 
-/// What a lane has of the angles at one position.
+/// The angles, at one position, of a lane's channels.
 template <int kWidth>
 struct Angles {
   float of[kSlots<kWidth>][2 * kWidth];  // cos, sin, cos, sin, ...
@@ -70,7 +70,7 @@ struct Angles {
     }
   }
 
-  /// (x1, x2) rotated by the angles of slot s, or back.
+  /// Rotates (x1, x2) by the angles of slot s, or back.
   template <bool kBack>
   __device__ void rotate(int s, float (&x1)[kWidth], float (&x2)[kWidth]) const {
 #pragma unroll
@@ -82,7 +82,7 @@ struct Angles {
   }
 };
 
-/// Both halves' packs of the heads that a lane has at a time; 0 where there are none.
+/// Packs of both halves of the heads that a lane has at a time; 0 where the lane has no head.
 template <class T, int kWidth>
 struct HeadPacks {
   Pack<T, kWidth> at[kHeads][kSlots<kWidth>][2] = {};
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(32 * kRows) qk_norm_rotary_kernel(QkRows<T> f)
     for (int u = 0; u < kHeads; ++u) {
       float factor = 1.0F, mean = 0.0F;
       if (f.rstd) {
-        float sum = 0.0F;  // of x^2, or backward of dy * y
+        float sum = 0.0F;  // sum of x^2, or in the backward pass of dy * y
 #pragma unroll
         for (int s = 0; s < kSlots<kWidth>; ++s) {
           float x1[kWidth], x2[kWidth], y1[kWidth], y2[kWidth];

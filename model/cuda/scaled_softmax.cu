@@ -1,5 +1,5 @@
 // The causal softmax of scaled scores x (...,T,T), and its gradient: the row of position t has t + 1
-// elements; the rest does not count and is written 0.
+// elements; the elements beyond are ignored, and written as 0.
 //
 // A row of at most kMaxHeldCols elements stays in the registers of a warp; longer ones are left to
 // softmax.cu. The long rows of a matrix come first, so that short ones fill up the end.
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kHeld = 32;  // elements of a row in a lane
 constexpr int kMaxHeldCols = 32 * kHeld;
-constexpr int kRows = 4;  // of a block of warps with a row each
+constexpr int kRows = 4;  // rows of a block; each row has a warp
 
 /// v = scale * x; elements from column `length` on are `past` instead. The pack begins at column c.
 template <class T, int kWidth>

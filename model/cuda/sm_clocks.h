@@ -13,15 +13,16 @@
 namespace stepladder {
 
 /// Reads clock64() on each SM by a kernel of one block an SM, which takes 4 us on an H200, at both ends of
-/// what is queued between. Its results lie in host memory that the kernel writes to.
+/// the work queued between. The kernel writes its results to host memory.
 class SmClocks {
  public:
   SmClocks(Device& device, int multiprocessors);
 
-  /// All that was queued after an earlier start() must be done.
+  /// Work that was queued after an earlier start() must be done.
   void start(Queue& queue);
   void stop(Queue& queue);
-  /// Between the two, once both are done: the mean over the SMs that both saw; nothing where none was.
+  /// The cycles between start() and stop(), once both are done: the mean over the SMs that both read; empty
+  /// where there is no such SM.
   std::optional<double> cycles() const;
 
  private:

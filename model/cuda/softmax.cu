@@ -20,7 +20,7 @@ __device__ int row_length(int cols) {
   return kIsCausal<kKind> ? static_cast<int>(blockIdx.x % cols) + 1 : cols;
 }
 
-// x of a row, times scale where the kind says so.
+// *x, times scale for scaled_causal_softmax.
 template <Kind kKind, class In>
 __device__ float scaled(const In* x, float scale) {
   return kKind == Kind::scaled_causal_softmax ? load(x) * scale : load(x);
@@ -72,7 +72,8 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
 }
 
-// The same for rows of at most kHeld * kHeldThreads elements, which stay in registers: read once, exp once.
+// softmax_forward_kernel for rows of at most kHeld * kHeldThreads elements, which stay in registers: one read
+// and one exp for each element.
 constexpr int kHeld = 8;
 constexpr int kHeldThreads = 128;
 

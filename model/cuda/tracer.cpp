@@ -1,4 +1,4 @@
-// Where CUPTI can't be had: a device event before and after each op.
+// A tracer for where CUPTI can't be used: it records a device event before and after each op.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -21,7 +21,7 @@ class EventTracer final : public Tracer {
     open_ = nullptr;
     const bool in_graph = is_capturing(stream_);
     if (!in_graph && !tracing_) return;
-    // An event that a graph records is as good as new at each launch; any other is needed once.
+    // An event that a graph records is recorded anew at each launch; any other is needed once.
     open_ = &(in_graph ? recorded_ : queued_)[call];
     const unsigned flags = in_graph ? cudaEventRecordExternal : cudaEventRecordDefault;
     *open_ = {make_event(), make_event(), flags};
@@ -61,7 +61,7 @@ class EventTracer final : public Tracer {
     CUDA_CHECK(cudaEventElapsedTime(&ms, begin_.get(), event.get()));
     return std::llround(static_cast<double>(ms) * 1e6);
   }
-  /// Waits, and takes the times of all that was queued.
+  /// Waits for the stream, and takes the times of all ops that were queued.
   void collect() {
     CUDA_CHECK(cudaStreamSynchronize(stream_));
     const auto take = [&](int64_t call, const Pair& pair) {

@@ -32,7 +32,8 @@ __device__ uint32_t narrow_pair(float low, float high) {
 }
 
 /// kWidth neighbours, moved in one access and kept as stored until they are computed with: half the registers
-/// of floats. `from` and `to` are aligned to the pack. Half a pack goes with a whole one of floats.
+/// of floats. `from` and `to` are aligned to the pack. Half a pack of 16-bit elements matches a whole pack of
+/// floats.
 template <class T, int kWidth>
 class Pack {
   static constexpr int kBytes = kWidth * static_cast<int>(sizeof(T));
@@ -47,7 +48,7 @@ class Pack {
     p.bits_ = *reinterpret_cast<const Bits*>(from);
     return p;
   }
-  /// load() of what is not needed again soon: its cache lines go first.
+  /// load() of elements that are not needed again soon: their cache lines are evicted first.
   static __device__ Pack load_once(const T* from) {
     Pack p;
     p.bits_ = __ldcs(reinterpret_cast<const Bits*>(from));
@@ -106,14 +107,14 @@ __device__ float apply(const F& f, const float (&x)[kOperands][kWidth], int i) {
   return f(of_element);
 }
 
-/// Waits until at most `pending` of the groups of copies that this thread has committed are on their way. The
-/// library's wait alone does not keep the compiler from reading before it.
+/// Waits until at most `pending` of this thread's committed groups of copies are still on their way. The
+/// library's wait alone does not keep the compiler from moving reads before the wait.
 __device__ inline void await_copies(int pending) {
   __pipeline_wait_prior(pending);
   asm volatile("" ::: "memory");
 }
 
-/// Whether every row of `cols` elements of each tensor starts on 16 bytes; an empty tensor does not object.
+/// Whether every row of `cols` elements of each tensor starts on 16 bytes; empty tensors are ignored.
 inline bool wide_rows(int64_t cols, std::initializer_list<Tensor> tensors) {
   for (const Tensor& t : tensors)
     if (reinterpret_cast<uintptr_t>(t.data) % kWideBytes != 0 ||
@@ -135,15 +136,15 @@ void with_pack(DType dtype, bool wide, F&& f) {
   });
 }
 
-/// The same for operands of one type, each with rows of as many elements: wide where all rows allow it, and
-/// `wide_access` does.
+/// with_pack() for operands of one type, with rows of equal length: wide if `wide_access`, where all rows
+/// start on 16 bytes.
 template <class F>
 void with_pack(std::initializer_list<Tensor> operands, bool wide_access, F&& f) {
   const Tensor& first = *operands.begin();
   with_pack(first.dtype, wide_access && wide_rows(first.cols(), operands), std::forward<F>(f));
 }
 
-/// 2^x within 2^-22 of it, 0 where that is subnormal: the unit that every other exponential is made of.
+/// 2^x within 2^-22 of it, 0 where 2^x is subnormal: the unit from which every other exponential is built.
 __device__ inline float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
