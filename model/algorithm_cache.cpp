@@ -27,7 +27,7 @@ std::string hex(uint64_t word) {
   return digits;
 }
 
-/// FNV-1a: tells damage and difference, not malice.
+/// FNV-1a hash: detects damage and differences, not tampering.
 uint64_t checksum(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325U;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
@@ -46,7 +46,7 @@ json header(const AlgorithmSource& source) {
           {"kernels", source.kernels}};
 }
 
-/// Throws on whatever is not as write_algorithm_cache() writes it.
+/// Throws unless `entry` is as write_algorithm_cache() writes it.
 FoundAlgorithm parse(const json& entry) {
   FoundAlgorithm found{.strategy = entry.at("way"), .us = entry.at("us")};
   const auto digits = entry.at("algorithm").get<std::string>();
@@ -109,7 +109,7 @@ void write_algorithm_cache(const std::string& path, const AlgorithmSource& sourc
   root["checksum"] = hex(checksum(text_of(algorithms)));
   root["algorithms"] = std::move(algorithms);
 
-  std::error_code error;  // told by the file that then can't be written
+  std::error_code error;  // ignored: without a folder, writing the file throws
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   write_atomically(path, root.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
 }

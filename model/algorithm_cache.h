@@ -1,6 +1,5 @@
-// Matmul algorithms on disk: one JSON file per device, library version and kernels around them, as an
-// algorithm means something to that library only and is the fastest on that device and among those kernels
-// only.
+// Matmul algorithms on disk: one JSON file per device, library version and surrounding kernels. An algorithm
+// is valid for its library version only, and may not be the fastest on another device or among other kernels.
 #pragma once
 
 #include <array>
@@ -10,39 +9,38 @@
 
 namespace stepladder {
 
-/// What the algorithms are for.
+/// The device, library and kernels for which algorithms were found.
 struct AlgorithmSource {
   std::string device;  // "NVIDIA H200"
   int compute_capability = 0;
   std::string library;  // "cuBLASLt 130100"
-  /// What else decides which is the fastest: sources and flags of the kernels, options of the backend.
+  /// Whatever else decides which algorithm is fastest: the kernels' sources and flags, the backend's options.
   std::string kernels = {};
 };
 
-/// How a product is done fastest.
+/// The fastest way to compute one matrix product.
 struct FoundAlgorithm {
-  std::string strategy;                 // which of the ways to do it
+  std::string strategy;                 // name of the MatmulStrategy
   std::array<uint64_t, 8> algorithm{};  // cublasLtMatmulAlgo_t, opaque; zeros where the strategy needs none
-  double us = 0.0;                      // as measured
+  double us = 0.0;                      // measured time
 
   bool operator==(const FoundAlgorithm&) const = default;
 };
 
-/// By a text that tells apart all products that may want another algorithm.
+/// Algorithms by a key that tells apart all products that may want different algorithms.
 using FoundAlgorithms = std::map<std::string, FoundAlgorithm>;
 
-/// 16 hex digits that tell one choice of algorithms from another, however they were timed; "" for none.
+/// 16 hex digits that identify a choice of algorithms, whatever their times; "" for an empty choice.
 std::string fingerprint(const FoundAlgorithms& found);
 
-/// The file of `source` in `folder`.
+/// Path of the file for `source` in `folder`.
 std::string algorithm_cache_path(const std::string& folder, const AlgorithmSource& source);
 
-/// The algorithms in the file. None where it is missing, damaged in any way, or of another source: they can
-/// be found again.
+/// The algorithms in the file; empty where it is missing, damaged or for another source, since a search finds
+/// them again.
 FoundAlgorithms read_algorithm_cache(const std::string& path, const AlgorithmSource& source);
 
-/// Writes the file, and its folder where that is missing, so that a reader sees the old or the new one.
-/// Throws InputError.
+/// Writes the file atomically, and creates its folder if missing. Throws InputError.
 void write_algorithm_cache(const std::string& path, const AlgorithmSource& source,
                            const FoundAlgorithms& found);
 

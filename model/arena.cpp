@@ -7,7 +7,7 @@
 namespace stepladder {
 
 namespace {
-constexpr int64_t kAlignment = 256;  // cudaMalloc's, enough for every vector load and for cuBLAS
+constexpr int64_t kAlignment = 256;  // cudaMalloc's alignment, enough for every vector load and for cuBLAS
 }  // namespace
 
 Arena::Arena(Ops& ops, int64_t bytes)

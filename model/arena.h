@@ -15,8 +15,8 @@ namespace stepladder {
 class Ops;
 
 /// A default-constructed Arena plans: it counts bytes and hands out views without memory, so the same
-/// constructor that builds a trainer also tells what it would take. An Arena on a backend owns one block of
-/// the planned size.
+/// constructor that builds a trainer also tells how much memory it needs. An Arena on a backend owns one
+/// block of the planned size.
 class Arena {
  public:
   Arena() = default;
@@ -43,17 +43,17 @@ class Arena {
   }
 
   bool planning() const { return block_ == nullptr; }
-  /// Where it begins; nothing of a planning one.
+  /// Address of the block; null while planning.
   void* data() const { return block_.get(); }
   /// Bytes handed out so far, alignment included.
   int64_t bytes() const { return std::max(most_, used_); }
-  /// The same by full name; a name allocated twice is summed.
+  /// Bytes handed out so far, by full name; a name allocated twice is summed.
   const std::map<std::string, int64_t>& by_name() const { return by_name_; }
 
  private:
   std::shared_ptr<void> block_;
   int64_t capacity_ = 0;
-  int64_t used_ = 0, most_ = 0;  // most_: at the end of an overlay
+  int64_t used_ = 0, most_ = 0;  // most_: the largest used_ of any overlay
   bool overlaid_ = false;
   std::list<std::string> names_;  // stable storage for Tensor::name
   std::map<std::string, int64_t> by_name_;

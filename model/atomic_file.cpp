@@ -19,7 +19,7 @@ namespace stepladder {
 
 std::string target_of(const std::string& path) {
   std::error_code error;
-  // Absolute, so that it has a folder to flush: of a bare new name weakly_canonical() leaves the name.
+  // Absolute, so that the path has a folder to flush: weakly_canonical() returns a bare new name as it is.
   std::filesystem::path target = std::filesystem::absolute(path, error);
   for (int links = 0; links < 40 && std::filesystem::is_symlink(target, error); ++links)
     target = target.parent_path() / std::filesystem::read_symlink(target, error);
@@ -29,7 +29,7 @@ std::string target_of(const std::string& path) {
 
 namespace {
 
-/// Why the file at `target` can't be replaced by another, as what is wrong with it; "" where it can.
+/// What keeps the file at `target` from being replaced, for an error message; "" if nothing does.
 const char* why_not_replaced(const std::string& target, const std::string& folder) {
   struct statx file {};
   if (::statx(AT_FDCWD, target.c_str(), 0, STATX_BASIC_STATS, &file) != 0) return "";
@@ -44,7 +44,8 @@ const char* why_not_replaced(const std::string& target, const std::string& folde
   return "";
 }
 
-/// Gives a new file the owner, mode and access list of the one that it replaces, as far as this user may.
+/// Gives a new file the owner, mode and access list of the file `from` that it replaces, as far as this user
+/// may.
 void take_access(int fd, const std::string& from) {
   struct stat old {};
   if (::stat(from.c_str(), &old) != 0) return;
@@ -77,7 +78,7 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(target_of
   fd_ = ::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
   named_ = fd_ < 0;
   if (named_) {
-    ::unlink(temporary_.c_str());  // a dead process's of the same number, or a link
+    ::unlink(temporary_.c_str());  // left by a dead process of the same id, or a link
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   }
   if (fd_ < 0) fail("cannot write");
@@ -110,7 +111,7 @@ Fd AtomicFile::commit_locked() {
 void AtomicFile::name() {
   if (::fsync(fd_) != 0) fail("cannot flush to disk");
   if (named_) return;
-  ::unlink(temporary_.c_str());  // a dead process's of the same number
+  ::unlink(temporary_.c_str());  // left by a dead process of the same id
   named_ = ::linkat(AT_FDCWD, cat("/proc/self/fd/", fd_).c_str(), AT_FDCWD, temporary_.c_str(),
                     AT_SYMLINK_FOLLOW) == 0;
   if (!named_) fail("cannot put in place");

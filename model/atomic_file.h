@@ -9,15 +9,16 @@
 
 namespace stepladder {
 
-/// The absolute path of the file that `path` leads to, through links to what isn't there yet too.
+/// The absolute path of the file that `path` leads to, also through links whose target doesn't exist yet.
 std::string target_of(const std::string& path);
 
-/// Flushes the names in the folder of a file to the disk, where the file system can.
+/// Flushes the folder that holds the file `target`, with the names in it, to the disk, where the file system
+/// can.
 void flush_folder_of(const std::string& target);
 
 /// Writes an unnamed file (O_TMPFILE) in the folder of `path`; commit() puts it in place, with the owner and
-/// mode of what was there. Without commit(), an older file of that name stays as it was. A process that is
-/// killed leaves nothing behind, except path.PID.tmp if it is killed in commit() or the file system has no
+/// mode of the file it replaces. Without commit(), an older file of that name stays as it was. A process that
+/// is killed leaves nothing behind, except path.PID.tmp if it is killed in commit() or the file system has no
 /// O_TMPFILE.
 class AtomicFile {
  public:
@@ -33,7 +34,7 @@ class AtomicFile {
   void write(std::string_view text) { write(text.data(), text.size()); }
   /// Flushes to the disk and renames over the target. Throws as write() does.
   void commit();
-  /// Does what commit() does, and goes on holding the file, locked (flock) and open for appending.
+  /// Commits as commit() does, and returns the file, locked (flock) and open for appending.
   Fd commit_locked();
 
  private:
@@ -41,14 +42,14 @@ class AtomicFile {
   void put_in_place();
   [[noreturn]] void fail(const char* what) const;
 
-  std::string path_;       // as the caller calls it
+  std::string path_;       // as the caller names it
   std::string target_;     // with links resolved: a link stays a link
-  std::string temporary_;  // its name until it is in place; "" once it is
-  bool named_ = true;      // has that name already
+  std::string temporary_;  // the file's name until it is in place, then ""
+  bool named_ = true;      // whether the file has its temporary name already
   int fd_ = -1;
 };
 
-/// The file at `path` is `text` from now on. Throws as AtomicFile does.
+/// Replaces the contents of the file at `path` by `text`, atomically. Throws as AtomicFile does.
 void write_atomically(const std::string& path, std::string_view text);
 
 }  // namespace stepladder

@@ -1,4 +1,4 @@
-// Who connects to a port, and how long they may take to say who they are.
+// Connections to a port that have not identified themselves yet, and how long they may take to do so.
 #pragma once
 
 #include <fcntl.h>
@@ -21,12 +21,12 @@
 
 namespace stepladder {
 
-/// Those that have connected to a port and have not said who they are: all of them are heard at once, so that
+/// Callers that have connected to a port and not identified themselves yet. All are read at once, so that
 /// none keeps the others waiting.
 class Callers {
  public:
   using Clock = std::chrono::steady_clock;
-  /// Whether the fields of a first line are those of one that belongs here.
+  /// Whether the fields of a caller's first line show that it belongs to this job.
   using Knows = std::function<bool(const std::vector<std::string>& hello)>;
   using OnStranger = std::function<void(const std::string& from, const char* why)>;
   Callers(Socket listening, Knows knows, OnStranger on_stranger)
@@ -47,12 +47,12 @@ class Callers {
     fds.push_back({listening_.get(), POLLIN, 0});
     for (const Caller& caller : callers_) fds.push_back({caller.socket.get(), POLLIN, 0});
   }
-  /// When one of them has had its time.
+  /// When the first caller's time is up.
   Clock::time_point until() const {
     const auto first = std::ranges::min_element(callers_, {}, &Caller::until);
     return first == callers_.end() ? Clock::time_point::max() : first->until;
   }
-  /// Those that belong here, after poll() of what add_to() has added.
+  /// The callers that belong to this job; call it after poll() on the descriptors that add_to() added.
   std::list<Caller> look(std::span<const pollfd> fds) {
     std::list<Caller> known;
     auto fd = fds.begin() + 1;
@@ -74,9 +74,9 @@ class Callers {
   int sent_away() const { return sent_away_; }
 
  private:
-  static constexpr size_t kMost = 64;  // at once
+  static constexpr size_t kMost = 64;  // callers at once
 
-  /// Whether it may still say who it is.
+  /// Reads from `caller`; false once it has identified itself, or no longer can.
   bool hear(Caller& caller) const {
     const bool open = caller.socket.receive(caller.pending);
     const size_t end = caller.pending.find('\n');
@@ -89,7 +89,7 @@ class Callers {
   }
   void take() {
     Socket socket(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    // Where no descriptor is left, the oldest caller's is free when the next one is taken.
+    // When descriptors run out, the oldest caller is sent away, which frees one for the next call of take().
     const bool full = socket.open() ? callers_.size() >= kMost : errno == EMFILE || errno == ENFILE;
     if (full && callers_.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     if (full && !callers_.empty()) send_away(callers_.begin());

@@ -25,10 +25,10 @@ namespace {
 using nlohmann::json;
 
 constexpr int32_t kLlmcMagic = 20240326, kLlmcF32 = 3, kLlmcBf16 = 5;
-constexpr std::string_view kPrefix = "transformer.", kHead = "lm_head.";  // in Hugging Face's names
-constexpr std::string_view kOwnPrefix = "stepladder.";                    // of what is ours alone
+constexpr std::string_view kPrefix = "transformer.", kHead = "lm_head.";  // parts of Hugging Face's names
+constexpr std::string_view kOwnPrefix = "stepladder.";  // prefix of tensors that only Stepladder writes
 constexpr const char* kConfigKey = "stepladder.config";
-constexpr int64_t kMostExtent = 1 << 20;  // with at most as many parameters as int64_t counts
+constexpr int64_t kMostExtent = 1 << 20;  // with at most 1024 layers, int64_t counts all parameters
 
 // ---- elements --------------------------------------------------------------------------------------------
 
@@ -65,7 +65,7 @@ void transpose(std::vector<float>& out, const std::vector<float>& in, int64_t ro
 
 // ---- config ----------------------------------------------------------------------------------------------
 
-// As transformers has it for GPT-2. Of another architecture it has the name and the sizes.
+// The config.json that transformers writes for GPT-2; for another architecture only its name and sizes.
 json hugging_face_config(const Config& config, const std::string& architecture) {
   json sizes = {{"architectures", {architecture == kGpt2 ? "GPT2LMHeadModel" : architecture}},
                 {"model_type", architecture},
@@ -79,14 +79,14 @@ json hugging_face_config(const Config& config, const std::string& architecture) 
   return sizes;
 }
 
-// `value` with other names for GPT-2's GELU as GPT-2's own.
+// `value`, with synonyms of GPT-2's GELU replaced by gelu_new.
 json canonical(const json& value) {
   const bool same = value == "gelu_pytorch_tanh" || value == "gelu_fast";
   return same ? json("gelu_new") : value;
 }
 
-// Heads as Hugging Face's config tells them. Throws for an architecture that isn't GPT-2's, and where it says
-// another size than the `tensors` have.
+// The number of heads in a Hugging Face config. Throws for an architecture other than GPT-2's, and for a size
+// other than that of `tensors`.
 std::optional<int64_t> heads_of(const std::string& path, std::string_view text, const Config& tensors) {
   const json config = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) throw InputError(cat(path, ": no JSON object; get it again or remove it"));
@@ -200,7 +200,7 @@ void load_llmc(const std::string& path, const Llmc& llmc, Ops& ops, const Parame
     ops(Upload{to, values.data()});
     rest = rest.subspan(static_cast<size_t>(stored) * llmc.element);
   };
-  // In the order of the file, each layer by itself, so that little is converted at a time.
+  // Take the tensors in the file's order, one layer at a time, so that little is converted at once.
   for (const Parameter& p : params.list()) {
     if (!p.stacked()) {
       const Tensor to = p.unpadded();
@@ -225,7 +225,7 @@ std::string plain_name(std::string name) {
   return name.substr(1);
 }
 
-// The shape of `t`, or that under which Hugging Face's Conv1D stores it.
+// The shape of `t`, or its reverse where Hugging Face's Conv1D stores the transpose.
 std::vector<int64_t> stored_shape(const NamedTensor& t, bool conv1d) {
   std::vector<int64_t> shape;
   for (int i = 0; i < t.tensor.shape.rank(); ++i) shape.push_back(t.tensor.shape[i]);
@@ -245,7 +245,7 @@ void check_is_whole(const std::string& path) {
   if (files && *files > 1) throw InputError(cat(path, ": is one of ", *files, " files of a model; ", kJoin));
 }
 
-// What kind of file that has no weights for us `head` begins; unknown where it may have.
+// The kind of a file that begins with `head` and has no usable weights; unknown where it may have weights.
 FileKind kind_without_weights(std::string_view head) {
   const FileKind kind = kind_of(head);
   if (kind.what == kSafetensors) return {};
@@ -265,7 +265,7 @@ void check_holds_weights(const std::string& path, const MappedFile& file) {
             kind.cure.empty() ? "name its model.safetensors, or llm.c's gpt2_124M.bin" : kind.cure));
 }
 
-// The tensors of a safetensors file by the names that GPT-2's own have, without "transformer.".
+// The tensors of a safetensors file by GPT-2's names, without "transformer.".
 class WeightsFile {
  public:
   // Throws as Safetensors does, and for a tensor that is there under two names.
@@ -308,7 +308,7 @@ class WeightsFile {
   bool conv1d_ = true;
 };
 
-// The config that the weights of a trainer of ours whose architecture is not GPT-2's note; null elsewhere.
+// The config noted in weights that Stepladder wrote for an architecture other than GPT-2's; else null.
 json own_config(const WeightsFile& file) {
   const auto noted = file.metadata().find(kConfigKey);
   if (noted == file.metadata().end()) return {};
@@ -323,21 +323,21 @@ std::string architecture_of(const WeightsFile& file) {
   return own.is_null() ? kGpt2 : own["model_type"].get<std::string>();
 }
 
-// Throws unless a file's weights are of the architecture that a trainer has.
+// Throws unless the architecture of a file is that of the trainer.
 void check_same_architecture(const std::string& path, const std::string& file, const std::string& trainer) {
   if (file == trainer) return;
   throw InputError(cat(path, ": its architecture is ", json(file).dump(), ", the trainer's ",
                        json(trainer).dump(), "; name a file that such a trainer wrote, or none"));
 }
 
-// Whether a tensor is none of GPT-2's: a mask, the optimizer's state, another head.
+// Whether a tensor is something else than a GPT-2 parameter: a mask, the optimizer's state, another head.
 bool is_beside_gpt2(const std::string& name) {
   if (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")) return true;
   constexpr std::string_view kParts[] = {"h.", "wte.", "wpe.", "ln_f.", "lm_head."};
   return std::ranges::none_of(kParts, [&](std::string_view part) { return name.starts_with(part); });
 }
 
-// Heads as noted in the file, or in a config.json beside it.
+// The number of heads noted in the file, or in a config.json beside it.
 std::optional<int64_t> heads_beside(const WeightsFile& file, const Config& tensors) {
   const auto noted = file.metadata().find(kConfigKey);
   if (noted != file.metadata().end()) return heads_of(cat(file.path(), " metadata"), noted->second, tensors);
@@ -346,7 +346,7 @@ std::optional<int64_t> heads_beside(const WeightsFile& file, const Config& tenso
   return heads_of(beside.string(), MappedFile(beside.string()).text(), tensors);
 }
 
-// What the tensors of GPT-2 tell of it. Its heads are `otherwise` where nothing tells them.
+// The config of GPT-2 weights, from their tensors; with `otherwise` heads where nothing notes their number.
 Config config_of_gpt2(const WeightsFile& file, std::optional<int64_t> otherwise) {
   const auto matrix = [&](const char* name) {
     const Entry* entry = file.find(name);
@@ -385,7 +385,7 @@ Config noted_sizes(const WeightsFile& file, const json& noted) {
   return config;
 }
 
-// The model of a file, whose heads are `otherwise` where nothing tells them.
+// The config of a file; with `otherwise` heads where nothing notes their number.
 Config config_of(const WeightsFile& file, std::optional<int64_t> otherwise) {
   const json noted = own_config(file);
   Config config = noted.is_null() ? config_of_gpt2(file, otherwise) : noted_sizes(file, noted);
@@ -427,7 +427,7 @@ void load_safetensors(const WeightsFile& file, Ops& ops, const ParameterGroup& p
   }
 }
 
-// `outputs` have the names that they get in the file.
+// Writes `outputs`, which bear the names that they get in the file.
 void write_tensors(const std::string& path, Ops& ops, const std::vector<NamedTensor>& outputs,
                    std::map<std::string, std::string> metadata, const Config& config,
                    const std::string& architecture) {
@@ -446,8 +446,8 @@ void write_tensors(const std::string& path, Ops& ops, const std::vector<NamedTen
   file.commit();
 }
 
-// The weights under the names that they get in a file. Throws std::logic_error for what isn't GPT-2's and
-// would go out as that.
+// The weights under the names that they get in a file. Throws std::logic_error for parameters that aren't
+// GPT-2's but would be written as "gpt2".
 std::vector<NamedTensor> weights_of(const ParameterGroup& params, const Config& config,
                                     const std::string& architecture) {
   std::vector<NamedTensor> outputs = params.each();
@@ -462,8 +462,8 @@ std::vector<NamedTensor> weights_of(const ParameterGroup& params, const Config& 
   return outputs;
 }
 
-// The optimizer's state under its names in a resume checkpoint, as we hold it: AdamW's moments and, where
-// there is one, the loss scaler or the history that FP8's scales come from.
+// The optimizer's state under its names in a resume checkpoint, as we hold it: AdamW's moments and, where the
+// trainer has them, the loss scaler or the history that FP8's scales come from.
 constexpr const char* kLossScaler = "stepladder.loss_scaler";
 constexpr const char* kFp8History = "stepladder.fp8_history";
 
@@ -494,7 +494,7 @@ Integer state_field(const WeightsFile& file, const std::string& key) {
   return *value;
 }
 
-// Throws for what isn't one file of weights.
+// Opens a file of weights. Throws unless it holds a whole model's.
 WeightsFile open_weights(const std::string& path, const MappedFile& file) {
   check_holds_weights(path, file);
   check_is_whole(path);
@@ -528,8 +528,7 @@ void check_config_beside(const std::string& path, const Config& config, const st
         cat(beside, ": ", what..., ", and would be read with the weights; save them to another folder"));
   };
   if (!there.is_object()) refuse("is no model's config");
-  json theirs =
-      hugging_face_config(Config::named("gpt2"), kGpt2);  // what GPT2Config has where nothing is said
+  json theirs = hugging_face_config(Config::named("gpt2"), kGpt2);  // GPT2Config's defaults
   theirs.update(there);
   const json ours = hugging_face_config(config, architecture);
   for (const auto& [key, value] : ours.items())
@@ -578,7 +577,7 @@ TrainState load_checkpoint(const std::string& path, Ops& ops, Trainer& trainer, 
   for (const NamedTensor& t : optimizer_state_of(trainer)) {
     const bool optional = t.name == kLossScaler || t.name == kFp8History;
     if (!file.find(t.name)) {
-      if (optional) continue;  // written by a rung that has none
+      if (optional) continue;  // the rung that wrote the file has no such state
       throw InputError(cat(path, ": no ", t.name, ", of an optimizer that the rung which wrote it has not; ",
                            "start from its weights with --init"));
     }

@@ -9,43 +9,45 @@
 
 namespace stepladder {
 
-/// What a resumed run needs besides the tensors.
+/// The state that a resumed run needs besides the tensors.
 struct TrainState {
   int64_t step = 0;   // steps done
   int64_t batch = 0;  // Loader::index()
   uint64_t seed = 0;
 };
 
-/// Loads weights into the parameters of a trainer of that architecture. By content: safetensors with GPT-2's
-/// names (with or without "transformer." and what wrappers add, such as "_orig_mod."; matrices as Conv1D or
-/// as nn.Linear has them; lm_head tied, missing, or without wte; tensors that GPT-2 has no place for ignored;
-/// F32, F16 or BF16), or llm.c's gpt2_124M.bin (20240326; version 3 fp32, 5 bf16). Throws InputError naming
-/// the file and the tensor: damaged, missing, unknown, not finite, or of another shape than `config`; what
-/// the file is if it holds no weights; and both architectures where the file's is not the trainer's. Files of
-/// Stepladder's note theirs, others are GPT-2's.
+/// Loads weights into the parameters of a trainer of `architecture`. Formats, told apart by content:
+/// safetensors with GPT-2's names (with or without "transformer." and what wrappers add, such as
+/// "_orig_mod."; matrices as Conv1D or as nn.Linear has them; lm_head tied, missing, or without wte; tensors
+/// that GPT-2 has no place for ignored; F32, F16 or BF16), or llm.c's gpt2_124M.bin (20240326; version 3
+/// fp32, 5 bf16). Throws InputError naming the file and the tensor: damaged, missing, unknown, not finite, or
+/// of another shape than `config`; what the file is if it holds no weights; and both architectures where the
+/// file's is not the trainer's. Stepladder's files note their architecture; other files count as GPT-2's.
 void load_weights(const std::string& path, Ops& ops, const ParameterGroup& params, const Config& config,
                   const std::string& architecture);
 
-/// Throws InputError where a config.json that lies beside `path` is of another model: from_pretrained() would
-/// read it with the weights.
+/// Throws InputError where a config.json beside `path` describes another model: from_pretrained() would read
+/// it with the weights.
 void check_config_beside(const std::string& path, const Config& config, const std::string& architecture);
 
 /// Writes weights as Hugging Face's GPT2LMHeadModel would (F32, "transformer." names), atomically, and the
-/// config.json that from_pretrained() wants where the folder has none. Another architecture's parameters have
-/// its name in both. Throws as check_config_beside() does.
+/// config.json that from_pretrained() wants where the folder has none. For another architecture, both files
+/// bear its name. Throws as check_config_beside() does.
 void save_weights(const std::string& path, Ops& ops, const ParameterGroup& params, const Config& config,
                   const std::string& architecture);
 
-/// Config of a checkpoint: llm.c's header, what save_weights noted, else the tensors' shapes with a
-/// config.json beside the file for the heads; without one, heads of 64 channels as in every published GPT-2.
-/// B and T are left at their defaults (T at most max_T). Throws InputError as load_weights does.
+/// Config of a checkpoint, from llm.c's header, from save_weights' note, or else from the tensors' shapes,
+/// and the heads from a config.json beside the file; without one, heads have 64 channels as in every
+/// published GPT-2. B and T are left at their defaults (T at most max_T). Throws InputError as load_weights
+/// does.
 Config config_of_checkpoint(const std::string& path);
 
 /// Weights as save_weights writes them, plus the AdamW moments ("stepladder.m.<name>") and the state as
 /// metadata: still a valid Hugging Face file. Written atomically: a full disk leaves the old file.
 void save_checkpoint(const std::string& path, Ops& ops, const Trainer& trainer, const TrainState& state);
 
-/// The inverse, bitwise. Throws InputError as load_weights does, and for a file without optimizer state.
+/// Loads what save_checkpoint() wrote, bitwise. Throws InputError as load_weights does, and for a file
+/// without optimizer state.
 TrainState load_checkpoint(const std::string& path, Ops& ops, Trainer& trainer, const Config& config);
 
 }  // namespace stepladder

@@ -18,7 +18,7 @@ bool is_step_of_ranks(const std::string& step) {
   return !step.empty() && step != "4294967291" && step != "4294967290";  // slurm.h: batch, interactive
 }
 
-/// Its value as a number from `least` to `most`.
+/// Value of the environment variable `name`, an integer from `least` to `most`.
 int number(const World& world, const char* name, int least, int most) {
   const std::string text = environment_variable(name);
   const auto value = number_from<int>(text);
@@ -29,14 +29,15 @@ int number(const World& world, const char* name, int least, int most) {
   return *value;
 }
 
-/// A port of its own for each job of a machine, below those that systems hand out.
+/// A port from a hash of the job's name, so that jobs on a machine rarely share one; below the ephemeral
+/// ports.
 int port_of_job(const std::string& job) {
   constexpr int kFirst = 20000, kPorts = 12000;
   return kFirst + static_cast<int>(std::hash<std::string>{}(job) % kPorts);
 }
 
-/// What launchers tell that are not understood here: the variable of a process's rank, and of how many there
-/// are, where they tell that.
+/// Variables of launchers that are not supported: a process's rank, and the number of ranks where there is
+/// such a variable.
 constexpr std::pair<const char*, const char*> kOtherLaunchers[] = {
     {"PMI_RANK", "PMI_SIZE"},  // MPICH's and Intel MPI's mpirun, and srun --mpi=pmi2
     {"PMIX_RANK", ""},         // prterun, and srun --mpi=pmix
@@ -50,11 +51,10 @@ constexpr std::pair<const char*, const char*> kOtherLaunchers[] = {
 };
 
 /// Throws InputError where another launcher started this process as one of several: it would train alone.
-/// Slurm's variables, if `by_slurm`, are its own only where both say the same.
+/// With `by_slurm`, variables that agree with `world` are Slurm's own.
 void refuse_other_launchers(World world, bool by_slurm) {
-  by_slurm =
-      by_slurm ||
-      environment_variable("PMIX_NAMESPACE").starts_with("slurm.");  // which an interactive step may have
+  by_slurm = by_slurm ||
+             environment_variable("PMIX_NAMESPACE").starts_with("slurm.");  // set in some interactive steps
   for (const auto& [rank, size] : kOtherLaunchers) {
     const std::string its_rank = environment_variable(rank), its_size = environment_variable(size);
     const bool same = by_slurm && its_rank == std::to_string(world.rank) &&
@@ -104,7 +104,7 @@ World World::identity_from_environment() {
   if (!environment_variable("OMPI_COMM_WORLD_SIZE").empty()) {
     world.told_by = "OMPI_COMM_WORLD_SIZE";
     read("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK");
-    // Which it tells by the way: where rank 0 is, if MASTER_ADDR and MASTER_PORT don't.
+    // Default address and port of rank 0, unless MASTER_ADDR and MASTER_PORT set them below.
     if (number(world, "OMPI_COMM_WORLD_LOCAL_SIZE", 1, world.size) == world.size) world.address = "127.0.0.1";
     world.port = port_of_job(environment_variable("PMIX_NAMESPACE"));
   } else if (!environment_variable("RANK").empty() || !environment_variable("WORLD_SIZE").empty()) {
@@ -137,7 +137,7 @@ World World::from_environment() {
   if (world.size == 1) return world;
   if (!environment_variable("MASTER_ADDR").empty()) world.address = environment_variable("MASTER_ADDR");
   if (!environment_variable("MASTER_PORT").empty()) {
-    // torchrun's own rendezvous stays at its port.
+    // torchrun's own rendezvous keeps MASTER_PORT in use, so take the next port.
     const bool torchrun = !environment_variable("TORCHELASTIC_RUN_ID").empty();
     world.port = number(world, "MASTER_PORT", 1, torchrun ? 65534 : 65535) + (torchrun ? 1 : 0);
   }

@@ -7,11 +7,12 @@
 
 namespace stepladder {
 
-/// What all ranks do with the tensors of a bucket, each in place; part r is the r-th of `world` equal ones.
+/// Operations of all ranks on the tensors of a bucket, each in place. Part r of a tensor is the r-th of
+/// `world` equal parts.
 enum class Collective {
   all_reduce,      // x = sum of all ranks' x
-  reduce_scatter,  // this rank's part = sum of all ranks'; the other parts are undefined
-  all_gather,      // every part = that of its rank
+  reduce_scatter,  // this rank's part = sum of all ranks' x there; the other parts are undefined
+  all_gather,      // part r = rank r's part r, for every r
   broadcast,       // x = rank 0's x
   all_max,         // x = the largest of all ranks' x, element by element; f32, none < 0; NaN is the largest
 };
@@ -21,29 +22,30 @@ const char* name_of(Collective collective);
 /// Part `rank` of x, flat. Throws std::invalid_argument where x has no `world` equal parts.
 Tensor part_of(const Tensor& x, int rank, int world);
 
-/// One process of a job, one device each.
+/// One process of a job; each process has one device.
 struct World {
   int rank = 0, size = 1;
   int local_rank = 0;     // among the ranks of this machine: picks the device
-  std::string address{};  // where rank 0 is to be met
+  std::string address{};  // where rank 0 listens
   int port = 0;
-  std::string secret{};                         // of the job: who has another is no rank of it
+  std::string secret{};                         // the job's secret; callers with another are sent away
   std::string told_by = "RANK and WORLD_SIZE";  // the launcher's variables
 
-  /// Which of so many CUDA devices that this process sees is its own. Launchers may show each rank just one,
-  /// as srun --gpus-per-task=1 does. Throws InputError where there are too few.
+  /// Index of this rank's device among the CUDA devices, `devices` of them, that this process sees. Launchers
+  /// may show each rank just one, as srun --gpus-per-task=1 does. Throws InputError where there are too few.
   int device_among(int devices) const;
 
-  /// For error messages: how to run without a launcher. "" in a job with a secret, as that has a launcher.
+  /// For error messages: how to run without a launcher. "" in a job with a secret, which has a launcher.
   std::string stray() const;
 
-  /// As the launcher says: mpirun (OMPI_COMM_WORLD_*), torchrun or the harness (RANK, WORLD_SIZE,
-  /// LOCAL_RANK), srun (SLURM_*); a world of 1 where none does. MASTER_ADDR and MASTER_PORT are asked first;
-  /// else the address is Slurm's first host, or this one where all ranks are on it, and the port follows from
-  /// the launcher's name of the job. STEPLADDER_JOB_SECRET is the secret. Throws InputError naming the
-  /// variable that makes no sense, or is another launcher's.
+  /// The world that the launcher's variables describe: mpirun (OMPI_COMM_WORLD_*), torchrun or the harness
+  /// (RANK, WORLD_SIZE, LOCAL_RANK), srun (SLURM_*); a world of 1 where none does. MASTER_ADDR and
+  /// MASTER_PORT are asked first; else the address is Slurm's first host, or this machine where all ranks are
+  /// on it, and the port follows from the launcher's name of the job. STEPLADDER_JOB_SECRET is the secret.
+  /// Throws InputError naming the variable that makes no sense, or is another launcher's.
   static World from_environment();
-  /// The same without MASTER_ADDR and MASTER_PORT, for callers that learn elsewhere where rank 0 is.
+  /// from_environment() without MASTER_ADDR and MASTER_PORT, for callers that learn elsewhere where rank 0
+  /// is.
   static World identity_from_environment();
 };
 

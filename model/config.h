@@ -1,4 +1,4 @@
-// The shape of the model and of the batch, by the field's letters.
+// The sizes of the model and of the batch, under the literature's letters.
 #pragma once
 
 #include <cmath>
@@ -21,7 +21,7 @@ struct Config {
   int64_t NH = 12;       // heads
   int64_t C = 768;       // channels
 
-  DType half = DType::bf16;  // of the rungs that train in 16 bits: bf16 or f16; f32 to see what those cost
+  DType half = DType::bf16;  // 16-bit type of the rungs that use one: bf16 or f16; f32 to compare with
 
   int64_t HS() const { return C / NH; }
   /// 1 / sqrt(HS), what q k^T is scaled with.

@@ -20,9 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMajors[] = {13, 12};  // those that the code was tried with, the preferred one first
+constexpr int kMajors[] = {13, 12};  // CUDA majors that the code was tried with, the preferred one first
 
-/// What libcudnn.so.9 opens for attention; it fails at first use where one is missing.
+/// Libraries that libcudnn.so.9 opens for attention; without one of them cuDNN fails at first use.
 constexpr const char* kCudnnParts[] = {"graph", "ops", "heuristic", "engines_precompiled",
                                        "engines_runtime_compiled"};
 
@@ -31,7 +31,7 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, none);
 }
 
-/// The entries of a folder, sorted; none where it can't be read.
+/// The entries of a folder, sorted; empty where it can't be read.
 std::vector<fs::path> entries(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code error;
@@ -51,7 +51,7 @@ std::vector<std::string> split(const std::string& text, char at) {
 
 // ---- a place ----
 
-/// Whether the size that a distribution's RECORD notes for `file` is the one that `path` has.
+/// Whether `path` has the size that the distribution's RECORD notes for `file`.
 bool records(const fs::path& dist_info, const std::string& file, const fs::path& path) {
   std::error_code error;
   const auto size = fs::file_size(path, error);
@@ -61,8 +61,9 @@ bool records(const fs::path& dist_info, const std::string& file, const fs::path&
   return false;
 }
 
-/// The CUDA major that `library`, in an environment's nvidia/NAME/lib, was installed for; empty where it
-/// doesn't say. Packages of both majors put their files into the same folder: the later one's are there.
+/// The CUDA major that `library`, in an environment's nvidia/NAME/lib, was installed for; empty where that is
+/// unknown. Packages of both majors put their files into the same folder: those of the package installed last
+/// are there.
 std::optional<int> installed_major(const fs::path& library) {
   const fs::path nvidia = library.parent_path().parent_path().parent_path(), site = nvidia.parent_path();
   if (nvidia.filename() != "nvidia") return {};
@@ -86,7 +87,7 @@ std::string find_in(const LibraryPlace& place, const std::string& name) {
   return "";
 }
 
-/// The major whose cuBLAS alone is in the place.
+/// The major of the place's cuBLAS, if that is there for one major only.
 std::optional<int> only_major(const LibraryPlace& place) {
   std::vector<int> found;
   for (const int major : kMajors)
@@ -94,7 +95,7 @@ std::optional<int> only_major(const LibraryPlace& place) {
   return found.size() == 1 ? std::optional(found.front()) : std::nullopt;
 }
 
-/// Why the cuDNN at `path` is not whole; "" where it is.
+/// Why the cuDNN at `path` is incomplete; "" where it is whole.
 std::string flaw_of_cudnn(const std::string& path) {
   for (const char* part : kCudnnParts) {
     const std::string name = cat("libcudnn_", part, ".so.9");
@@ -104,7 +105,7 @@ std::string flaw_of_cudnn(const std::string& path) {
   return "";
 }
 
-/// Adds what `place` has of the major, and `libraries` has not.
+/// Adds the parts in `place` that `libraries` lacks, of the same major.
 void add_parts(const LibraryPlace& place, CudaLibraries& libraries) {
   for (const CudaPart part : kCudaParts) {
     if (libraries.paths.contains(part)) continue;
@@ -216,7 +217,7 @@ void add_configured(const fs::path& file, std::vector<std::string>& folders) {
   }
 }
 
-/// Where this library lies.
+/// Folder of the library that holds this code.
 fs::path own_folder() {
   Dl_info self{};
   static const int here = 0;
@@ -319,7 +320,7 @@ std::vector<LibraryPlace> cuda_library_places() {
        {"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"})
     loader.folders.emplace_back(folder);
   places.push_back(std::move(loader));
-  // An environment without any of them is not worth a word.
+  // Leave out places none of whose folders exists.
   std::erase_if(places, [](const LibraryPlace& place) {
     return std::ranges::none_of(place.folders, [](const std::string& folder) { return is_there(folder); });
   });

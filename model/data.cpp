@@ -32,14 +32,15 @@ static_assert(std::endian::native == std::endian::little, "token files are littl
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
 constexpr std::string_view kSeparator = "<|endoftext|>";
 
-// Tells the text that was tokenised from another.
+// Identifies the text that was tokenised, by size and digest.
 struct Stamp {
   int64_t bytes = 0;
   uint64_t digest = 0;
   bool operator==(const Stamp&) const = default;
 };
 
-// llm.c's header. It leaves all after the count unused; we note there which text the tokens are of.
+// llm.c's header. llm.c leaves the fields after the count unused; we store the stamp of the source text
+// there.
 struct TokenHeader {
   int32_t magic = 20240520, version = 1, count = 0, unused = 0;
   Stamp source;
@@ -47,7 +48,7 @@ struct TokenHeader {
 };
 static_assert(sizeof(TokenHeader) == 256 * sizeof(int32_t));
 
-// Over all of the text: files that are unpacked or copied may share their length and time.
+// The digest covers the whole text: files that are unpacked or copied may share their length and time.
 Stamp stamp_of(std::span<const std::byte> text) {
   uint64_t digest = 0, word = 0;
   size_t at = 0;
@@ -60,7 +61,7 @@ Stamp stamp_of(std::span<const std::byte> text) {
   return {static_cast<int64_t>(text.size()), digest + random_bits(word, at)};
 }
 
-// The first bytes of a file, and how many there are in all.
+// The first bytes of a file, and its size.
 struct Head {
   std::string bytes;
   size_t file_size;
@@ -95,7 +96,7 @@ TokenExtent llmc_extent(const std::string& path, const Head& head) {
   return {"llm.c's .bin", sizeof header, count};
 }
 
-// What follows `key` in the dict of an .npy header, blanks skipped; empty when absent.
+// The text after `key` in the dict of an .npy header, blanks skipped; empty when `key` is absent.
 std::string_view npy_value(std::string_view dict, std::string_view key) {
   const size_t at = dict.find(key);
   if (at == std::string_view::npos) return {};
@@ -140,8 +141,8 @@ bool is_control(char c) {
   return static_cast<unsigned char>(c) < ' ' && c != '\t' && c != '\n' && c != '\r';
 }
 
-// What raw tokens that are integers of more bytes look like in uint16: every second is 0, or three of four.
-// Most of the others aren't 0, so zeros that fill a file up are no such integers.
+// Guesses the bytes of a raw token, 2, 4 or 8: of int32 tokens every second uint16 is 0, of int64 three of
+// four. Most of the others must not be 0, so that zeros that fill a file up don't count.
 int bytes_per_token(std::string_view sample) {
   constexpr size_t kFewest = 32;  // bytes
   if (sample.size() < kFewest) return 2;
@@ -195,7 +196,7 @@ TokenExtent extent_of(const OpenFile& file) {
   return raw_extent(file, head);
 }
 
-// `first` is the position in the file of the first of `tokens`.
+// Throws InputError for a token outside the vocabulary. `first` is the position of tokens[0] in the file.
 void check_range(const std::string& path, size_t first, std::span<const uint16_t> tokens,
                  int64_t vocabulary) {
   uint16_t largest = 0;  // a loop that is vectorised, as max_element is not
@@ -230,8 +231,8 @@ bool is_current(const std::string& path, Stamp source) {
          fs::file_size(path, error) == sizeof header + sizeof(uint16_t) * header.count;
 }
 
-// How many bytes the character of UTF-8 has that `text` begins with; 0 where it begins with none. A character
-// that is cut at the end of `text` counts as one.
+// Bytes of the UTF-8 character that `text` begins with; 0 where it begins with none. A character cut off at
+// the end of `text` counts as whole.
 size_t utf8_length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned first = byte(0);
@@ -261,7 +262,7 @@ void check_utf8(const std::string& path, std::string_view text) {
   }
 }
 
-// Throws InputError where a .txt begins as something else does.
+// Throws InputError where a .txt begins like a file of another kind.
 void check_is_text(const std::string& path, std::string_view head) {
   refuse_kind(path, kind_of(head), "name a text");
   const std::string_view mark = head.substr(0, 2);
@@ -305,8 +306,8 @@ Tokens open_text(const std::string& path, const std::string& vocab_dir, int64_t 
   try {
     write_tokens(kept, tokens, stamp);
   } catch (const InputError&) {
-    // A read-only or full disk, or a text too long for one file, costs the next run a second, not this one
-    // its data.
+    // With a read-only or full disk, or a text too long for one file, keep the tokens in memory: the next run
+    // tokenises again.
     return {path, std::move(tokens), vocabulary};
   }
   return {kept, vocabulary};
@@ -357,7 +358,7 @@ struct Split {
 
 // The files that `path` names, each list sorted.
 Split files_of(const std::string& path) {
-  std::error_code unreadable;  // which opening it will say
+  std::error_code unreadable;  // ignored: opening the file reports it
   const bool folder = fs::is_directory(path, unreadable);
   if (!folder && (fs::exists(path, unreadable) || path.find_first_of("*?[") == std::string::npos))
     return {{path}, {}};
@@ -528,7 +529,7 @@ void Loader::begin_shard(size_t turn) {
   const auto shard = static_cast<size_t>(order_[turn]);
   open_ = data_->shards()[shard].open();
   if (seed_) {
-    // Counters from the number of shards on: those below it drew their order.
+    // Counters up to the number of shards drew the order of the shards; batches use those above.
     const uint64_t epoch_seed = random_bits(*seed_, static_cast<uint64_t>(epoch_));
     windows_ = permutation(batches_in(shard), random_bits(epoch_seed, order_.size() + 1 + shard));
   }

@@ -18,7 +18,7 @@
 
 namespace stepladder {
 
-/// Where a file holds its tokens.
+/// The place and number of the tokens in a file.
 struct TokenExtent {
   std::string_view layout;
   size_t offset = 0, count = 0;  // bytes, tokens
@@ -49,9 +49,9 @@ struct Shard {
   std::string path;
   size_t begin, size;
   TokenExtent extent;
-  std::shared_ptr<const TokenFile> kept;  // open all along, or null
+  std::shared_ptr<const TokenFile> kept;  // the file where it stays open, else null
 
-  /// Throws InputError where the file is gone or has changed since it was opened first.
+  /// Opens the file. Throws InputError where it is gone or has changed since it was first opened.
   std::shared_ptr<const TokenFile> open() const;
 };
 
@@ -59,8 +59,8 @@ struct Shard {
 /// read.
 class Tokens {
  public:
-  /// Throws InputError as TokenFile does, and for a file of another layout than the first. That every token
-  /// is below `vocabulary` is for who reads them to check.
+  /// Throws InputError as TokenFile does, and for a file of another layout than the first. Readers must check
+  /// that every token is below `vocabulary`.
   Tokens(const std::vector<std::string>& paths, int64_t vocabulary);
   Tokens(const std::string& path, int64_t vocabulary) : Tokens(std::vector{path}, vocabulary) {}
   /// Tokens in memory; `path` is for messages.
@@ -70,7 +70,7 @@ class Tokens {
   /// Tokens in all shards.
   size_t size() const;
   int64_t vocabulary() const { return vocabulary_; }
-  /// Of the first shard.
+  /// Path of the first shard.
   const std::string& path() const { return path_; }
   /// Tokens [begin, end), counted through all shards.
   Tokens part(size_t begin, size_t end) const;
@@ -85,19 +85,19 @@ class Tokens {
 /// or more).
 void write_token_file(const std::string& path, std::span<const uint16_t> tokens);
 
-/// What a trainer learns from, and what its validation loss is taken on.
+/// The tokens that a trainer learns from, and those that its validation loss is taken on.
 struct Dataset {
   std::shared_ptr<const Tokens> train, val;
   std::string encoding;  // "gpt2-bpe", "bytes" (no vocabulary: GPT-2's byte tokens), or "tokens" as on disk
 };
 
-/// Opens `path`: a token file, a .txt, a glob pattern of token files, or a folder, of which every .bin and
-/// .npy counts. Files are read in the order of their names.
+/// Opens `path`: a token file, a .txt, a glob pattern of token files, or a folder, whose .bin and .npy files
+/// are all taken. Files are read in the order of their names.
 ///
-/// Of a pattern or folder, files with the word "val" in their name are for validation (llm.c's
-/// fineweb_val_000000.bin, nanoGPT's val.bin), the others for training. `val_path` takes the place of the
-/// former. Without any, the last of several files is for validation, and of one file the last tenth of its
-/// tokens.
+/// In a pattern or folder, files with the word "val" in their name are for validation (llm.c's
+/// fineweb_val_000000.bin, nanoGPT's val.bin), the others for training. `val_path` replaces the validation
+/// files. Without validation files, the last of several files is for validation, or the last tenth of a
+/// single file's tokens.
 ///
 /// Text is UTF-8, documents separated by "<|endoftext|>". It is tokenised with the vocabulary in
 /// `vocab_dir`, or as GPT-2's byte tokens where there is none, and kept beside the text as
@@ -115,29 +115,28 @@ struct Batch {
 
 /// Batches of B*T tokens that follow each other and wrap around at the end. A batch lies within one shard, as
 /// llm.c's and build-nanogpt's do: what is left at a shard's end, less than a batch, is not read. Batch i is
-/// a function of i alone, so a resumed run sees the same data. Of `world` ranks that take turns, each gets
-/// every world-th, and all together what a world of 1 would.
+/// a function of i alone, so a resumed run sees the same data. `world` ranks take turns: each gets every
+/// world-th batch, all together the batches of a world of 1.
 ///
 /// One shard is open at a time. A batch is copied, then checked against the vocabulary.
 class Loader {
  public:
   /// Throws InputError when a shard has fewer than B*T + 1 tokens.
   Loader(std::shared_ptr<const Tokens> data, int64_t B, int64_t T, int rank = 0, int world = 1);
-  /// From here on the order is random, another in each epoch: that of the shards, and within a shard that of
-  /// its batches, each by Fisher and Yates, as llm.c's dataloader.h does it. Batch i is a function of i and
-  /// `seed`.
+  /// From now on shards, and the batches within each, come in random order, a new one in each epoch (Fisher
+  /// and Yates, as in llm.c's dataloader.h). Batch i is a function of i and `seed`.
   void shuffle(uint64_t seed);
   /// The next batch of this rank. Throws InputError, and stays where it is, for a token that is not in the
-  /// vocabulary (with file and position), and as Shard::map().
+  /// vocabulary (with file and position), and as Shard::open() does.
   Batch next();
-  /// `hear` is called at each next(), of copies too.
+  /// Calls `hear` at each next(), also of copies of this loader.
   void on_next(std::function<void()> hear) { on_next_ = std::move(hear); }
   /// Makes batch `index` the next one of rank 0.
   void seek(int64_t index) { index_ = index; }
   int64_t index() const { return index_; }
-  /// What next() adds to index(): the world.
+  /// The number that next() adds to index(): the world's size.
   int64_t stride() const { return world_; }
-  /// Whether batch i of both is the same.
+  /// Whether both loaders have the same batch i, for every i.
   bool reads_as(const Loader& other) const {
     return data_ == other.data_ && B_ == other.B_ && T_ == other.T_ && rank_ == other.rank_ &&
            world_ == other.world_ && seed_ == other.seed_;
@@ -156,7 +155,7 @@ class Loader {
   int64_t epoch_ = 0;
   std::vector<int64_t> order_;  // the shard of each turn
   std::vector<int64_t> first_;  // the first batch of each turn, and the end
-  std::optional<size_t> turn_;  // whose shard is open
+  std::optional<size_t> turn_;  // the turn whose shard is open
   std::shared_ptr<const TokenFile> open_;
   std::vector<int64_t> windows_;  // the order within the shard, where it is shuffled
 

@@ -26,26 +26,26 @@ enum class Attention { automatic, cudnn, native };
 /// How a backend runs the ops; nothing here changes what they compute beyond rounding.
 struct OpsOptions {
   Attention attention = Attention::automatic;
-  bool deterministic = false;  // the same bits every time, also where that is slower
+  bool deterministic = false;  // bitwise reproducible results, also where that is slower
   bool wide_access = true;     // 128-bit loads and stores in the fused kernels
   bool early_launch = true;    // allow programmatic dependent launch (Launch::early)
   bool copy_engines = true;    // allow use_copy_engines()
   bool count_cycles = false;   // elapsed() tells cycles too, where the device counts them
   /// Features of newer devices are left unused: 75 runs what a T4 would. 0: the device's own.
   int compute_capability = 0;
-  std::string cache_dir = {};  // of matmul algorithms found by search(); "" keeps none
-  bool search_again = false;   // what cache_dir has is measured again, and replaced
+  std::string cache_dir = {};  // folder for matmul algorithms found by search(); "" keeps none
+  bool search_again = false;   // algorithms in cache_dir are measured again, and replaced
 };
 
-/// What search() and record() have cost so far.
+/// The cost of search() and record() so far.
 struct CompileInfo {
   double search_ms = 0.0, capture_ms = 0.0;
   int searched = 0, from_cache = 0;  // matmul shapes
   int launched_early = 0;            // recorded kernels that use programmatic dependent launch
-  std::string algorithms = {};       // a fingerprint of those chosen
+  std::string algorithms = {};       // fingerprint of the algorithms chosen
 };
 
-/// What the backend runs on. Empty strings and zeros where unknown.
+/// The device and libraries that a backend runs on. Unknown fields are empty or 0.
 struct DeviceInfo {
   std::string backend;  // "cpu" or "cuda"
   std::string name;     // "NVIDIA H200"
@@ -54,7 +54,7 @@ struct DeviceInfo {
   int64_t total_memory = 0;     // bytes
   std::string driver, runtime;  // CUDA versions, "13.0"
   std::string blas;             // library and version
-  std::string attention;        // what AttentionForward runs on: "cuDNN 9.19.0", "native", "cpu"
+  std::string attention;        // implementation of attention: "cuDNN 9.19.0", "native", "cpu"
   bool bf16 = false;            // bf16 matmul: sm_80 and the CPU
 
   bool has_tf32() const { return backend == "cpu" || compute_capability >= 80; }
@@ -62,17 +62,17 @@ struct DeviceInfo {
 
 /// Device memory outside the arena, in bytes.
 struct MemoryInfo {
-  int64_t free = 0;   // what an arena could still take
-  int64_t later = 0;  // of it, what graphs, libraries and their kernels may want once the arena is there
+  int64_t free = 0;   // bytes that an arena could still take
+  int64_t later = 0;  // part of `free` that graphs, libraries and their kernels may need after the arena
   int64_t reserved_peak = 0;  // allocated by this backend from the driver or the OS
   int64_t process_peak = 0;   // whole process as the device (or the OS, for the CPU) sees it
-  std::string limit{};        // more ways out where `free` is less than the machine has: "; or raise ..."
+  std::string limit{};        // ends error messages where a limit lowers `free`: "; or raise ..."
 };
 
-/// What passed on a device between start_timer() and stop_timer().
+/// Time, and cycles, on a device between start_timer() and stop_timer().
 struct Elapsed {
   double ms = 0.0;
-  std::optional<double> cycles;  // of an SM, the mean over all; with OpsOptions::count_cycles on CUDA
+  std::optional<double> cycles;  // SM cycles, the mean over all SMs; with OpsOptions::count_cycles on CUDA
 };
 
 /// Memory, clock and state of a device. Ops are queued in order on one stream.
@@ -95,11 +95,11 @@ class Device {
   /// Precision of every f32 product that follows. fp32 where the device has no TF32; the CPU emulates it by
   /// rounding.
   virtual void set_matmul_precision(Precision precision) = 0;
-  /// Waits for all queued work; throws what it raised.
+  /// Waits for all queued work; throws the error that it caused.
   virtual void synchronize() = 0;
   /// Names the part of the step that follows, for profilers; closes the part before. nullptr only closes.
   virtual void phase(const char* name, int64_t layer) = 0;
-  /// Brackets work on the device's own clock; elapsed() synchronises and tells what passed between the two.
+  /// Bracket work on the device's own clock; elapsed() synchronises and returns what passed between them.
   virtual void start_timer() = 0;
   virtual void stop_timer() = 0;
   virtual Elapsed elapsed() = 0;
@@ -121,7 +121,7 @@ class Graph {
 
   /// Runs `work` with a search of the fastest algorithm for each matmul in it, timed on the operands as they
   /// are, or does nothing where there is one algorithm; results and accumulators of `work` are left
-  /// undefined. What cache_dir has is not measured again.
+  /// undefined. Algorithms in cache_dir are not measured again.
   virtual void search(const std::function<void()>& work) = 0;
   /// Records the ops of `work` without running them (CUDA: as one graph); each call of the result runs them
   /// with one launch. `work` must not wait for the device.
@@ -129,7 +129,7 @@ class Graph {
   virtual CompileInfo info() const = 0;
 };
 
-/// What ranks do together. In a world of 1 nothing is done.
+/// Communication among ranks. In a world of 1 these functions do nothing.
 class Collectives {
  public:
   Collectives() = default;
@@ -137,24 +137,25 @@ class Collectives {
   Collectives& operator=(const Collectives&) = delete;
   virtual ~Collectives() = default;
 
-  /// Makes this backend a rank of the job that meets there: called once, by all ranks, before any op. `ranks`
-  /// outlives it. Throws Error naming what to install where the library that ranks talk through is missing.
+  /// Makes this backend a rank of the job that meets in `ranks`: called once, by all ranks, before any op.
+  /// `ranks` outlives it. Throws Error naming what to install where the library that ranks talk through is
+  /// missing.
   virtual void join(Rendezvous& ranks) = 0;
   /// This rank and how many there are; 0 and 1 without join().
   virtual int rank() const = 0;
   virtual int world() const = 0;
-  /// From here on copy engines do reduce_scatter and all_gather of `arena`'s tensors, which leaves all
+  /// From now on copy engines do reduce_scatter and all_gather of `arena`'s tensors, which leaves all
   /// multiprocessors to the ops; no effect with OpsOptions::copy_engines = false. A reduce_scatter receives
-  /// what the other ranks send in `receive_buffer`, a tensor of `arena`, and leaves it undefined. The CPU
-  /// fills it with NaN instead, to expose a trainer that still reads it. Called once, by all ranks; the arena
+  /// the other ranks' values in `receive_buffer`, a tensor of `arena`, and leaves it undefined. The CPU fills
+  /// it with NaN instead, to expose a trainer that still reads it. Called once, by all ranks; the arena
   /// outlives the last collective. Throws UnsupportedError on all ranks if one can't write another's memory.
   virtual void use_copy_engines(const Arena& arena, const Tensor& receive_buffer) = 0;
-  /// What all ranks do together with the tensors of `bucket`, in place; all ranks must call it with the same.
-  /// Sums are rounded to the tensors' type once, by NCCL after each addition. Queued beside the
-  /// ops, after those queued so far; the ops that follow must leave the bucket alone until wait(). Throws
-  /// std::invalid_argument where a tensor can't be cut into equal parts.
+  /// Queues a collective on the tensors of `bucket`, in place; all ranks must call it with the same
+  /// arguments. Sums are rounded to the tensors' type once, but by NCCL after each addition. The collective
+  /// runs beside the ops, after those queued so far; the ops that follow must leave the bucket alone until
+  /// wait(). Throws std::invalid_argument where a tensor can't be cut into equal parts.
   virtual void queue(Collective what, std::span<const Tensor> bucket) = 0;
-  /// The ops that follow wait for the collectives queued so far, but for the last `allow_pending` of them.
+  /// The ops that follow wait for the collectives queued so far, except the last `allow_pending` of them.
   virtual void wait(int64_t allow_pending) = 0;
 };
 
@@ -175,8 +176,8 @@ class Backend {
 /// The reference backend: every machine, statistics in double, products through CBLAS. `threads` 0 stands for
 /// OMP_NUM_THREADS where it is set, else one for each usable core.
 std::unique_ptr<Backend> make_cpu_backend(int threads = 0);
-/// How many devices `backend` has: 1 for the CPU; for CUDA, or auto where it is there, those that this
-/// process may use. Makes no context on any.
+/// How many devices `backend` has: 1 for the CPU; for "cuda", or "auto" with a CUDA device, as many as this
+/// process may use. Creates no context.
 int device_count(const std::string& backend);
 int cuda_device_count();
 

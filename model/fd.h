@@ -12,7 +12,7 @@
 
 namespace stepladder {
 
-/// Closes its descriptor; -1 is none.
+/// Owns a file descriptor and closes it; -1 stands for no descriptor.
 class Fd {
  public:
   explicit Fd(int fd = -1) : fd_(fd) {}
@@ -33,7 +33,7 @@ class Fd {
   int fd_;
 };
 
-/// Writes all of it, however often a signal comes between; false with errno where it can't.
+/// Writes all of `text`, also across interruptions by signals; false, with errno set, where it can't.
 inline bool write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
@@ -45,7 +45,7 @@ inline bool write_all(int fd, std::string_view text) {
   return true;
 }
 
-/// So many seconds from now, at most some decades.
+/// The time `s` seconds from now, at most some decades.
 inline std::chrono::steady_clock::time_point in_seconds(double s) {
   using Clock = std::chrono::steady_clock;
   const std::chrono::duration<double> wait(std::min(s, 1e9));

@@ -19,7 +19,7 @@ Feed::~Feed() {
   if (!pinned_) return;
   try {
     ops_.synchronize();
-  } catch (const Error&) {  // a device that failed reads nothing any more; who waits for a step is told
+  } catch (const Error&) {  // a device that failed reads nothing more; whoever awaits a step gets the error
   }
 }
 
@@ -28,7 +28,7 @@ int32_t* Feed::slot(int i) const {
 }
 
 void Feed::fill(int i) {
-  Loader loader = *std::exchange(ahead_, std::nullopt);  // gone if it throws: the slot holds no batch then
+  Loader loader = *std::exchange(ahead_, std::nullopt);  // if next() throws, the slot holds no batch
   const Batch batch = loader.next();
   std::copy_n(batch.tokens, size_, slot(i));
   std::copy_n(batch.targets, size_, slot(i) + size_);
@@ -53,7 +53,7 @@ void Feed::run(const std::stop_token& stop) {
 Batch Feed::next(Loader& data) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return !wanted_; });
-  // ahead_ stands behind the batch that it has read.
+  // ahead_'s index is that of the batch after the one that it has read.
   const bool foreseen = ahead_ && ahead_->index() == data.index() + data.stride() && ahead_->reads_as(data);
   if (!foreseen) {
     ahead_ = data;

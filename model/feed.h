@@ -16,7 +16,8 @@
 namespace stepladder {
 
 /// Two page-locked buffers, a thread that fills one while the device reads the other, and a staging tensor
-/// that is copied into beside the ops. Gives the batches that the loader would: it reads ahead with a copy.
+/// that is copied into beside the ops. Reads ahead with a copy of the loader, so the batches are the
+/// loader's.
 class Feed {
  public:
   /// Takes "batch/staged" from the arena; a planning arena gets no thread and no host memory.
@@ -27,10 +28,10 @@ class Feed {
 
   /// The next batch of `data`, in page-locked memory and on its way to the device.
   Batch next(Loader& data);
-  /// Sends the batch after that on its way: call it once this one's work is queued.
+  /// Starts the copy of the following batch to the device: call it once the current batch's work is queued.
   void send_ahead();
-  /// tokens, targets (B,T) = batch, in order with the ops: from the staging tensor if it is next()'s, from
-  /// the host's memory if it is any other.
+  /// tokens, targets (B,T) = batch, in order with the ops: from the staging tensor if `batch` is next()'s,
+  /// else from the host's memory.
   void deliver(Tensor tokens, Tensor targets, const Batch& batch);
 
  private:
@@ -44,7 +45,7 @@ class Feed {
   Tensor staged_;       // (2,B,T): tokens, targets
   std::shared_ptr<void> pinned_;
 
-  // Of the calling thread: what is in which slot.
+  // What is in which slot; used by the calling thread only.
   int current_ = 0;
   bool staged_ahead_ = false;
 

@@ -1,4 +1,4 @@
-// What a file is that was named in place of another.
+// Kinds of files that are often named by mistake.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@ struct FileKind {
 };
 
 /// Tells by its first bytes whether a file is one that is often named by mistake: a Git LFS pointer, an HTML
-/// page, an archive, one of llm.c's, ... None of these bytes are likely ones of raw tokens.
+/// page, an archive, one of llm.c's, ... Raw tokens are unlikely to begin with such bytes.
 FileKind kind_of(std::string_view head);
 
 inline constexpr std::string_view kSafetensors = "safetensors";
 
-/// As many bytes as kind_of() looks at.
+/// The number of bytes that kind_of() looks at.
 inline constexpr size_t kFileHead = 4096;
 
 }  // namespace stepladder

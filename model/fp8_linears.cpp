@@ -39,7 +39,8 @@ Fp8Linears::Fp8Linears(Arena& arena, const Config& config, const Tensor& logits,
           linear("wte", 1, Vp, C, {1, C, head_tokens})};
   x_ = fp8("rows", DType::f8e4m3, {N_, C});
   wide_x_ = fp8("wide_rows", DType::f8e4m3, {N_, 4 * C});
-  // The backward pass reads only transposes of inputs, so gradients take the memory of their rows.
+  // The backward pass reads only the transposes of inputs, so gradients reuse the memory of the inputs
+  // themselves.
   dy_ = {x_.data, DType::f8e5m2, x_.shape, x_.name};
   wide_dy_ = {wide_x_.data, DType::f8e5m2, wide_x_.shape, wide_x_.name};
   dyt_ = fp8("dy_transposed", DType::f8e5m2, {N_, 4 * C});
@@ -102,7 +103,7 @@ void Fp8Linears::quantize_head(Ops& ops, const Params& weights) const {
   quantize(ops, kHead, weights.wte.view(all_[kHead].w.shape), 0);
 }
 
-/// `weights` (n,Cout,Cin) are those of layers begin, begin + 1, ...
+/// `weights` (n,Cout,Cin) belong to layers begin, begin + 1, ...
 void Fp8Linears::quantize(Ops& ops, Kind kind, const Tensor& weights, int64_t begin) const {
   const int64_t first = kind * L_ + begin, end = begin + weights.shape[0];
   const auto of = [&](const Tensor& all) {

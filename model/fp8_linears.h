@@ -1,4 +1,4 @@
-// Fp8Linears: what the linear layers of GPT-2 multiply in FP8, and the scales of it.
+// Fp8Linears: the FP8 operands of GPT-2's linear layers, and their scales.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@
 
 namespace stepladder {
 
-/// Throws InputError with the option to change unless a GPU can multiply in FP8: its extents are multiples
-/// of 16.
+/// Throws InputError with the option to change unless all extents are multiples of 16, as FP8 GEMMs want
+/// them.
 void expect_fp8_extents(const Config& config);
 
 /// FP8 operands of a layer y = x w^T: e4m3 weights and inputs, e5m2 gradients. FP8 tensor cores want both
@@ -42,11 +42,12 @@ class Fp8Linears {
   Fp8Linear at(Kind kind, int64_t l) const;
   /// The operands of the head for `sequences` of T tokens.
   Fp8Linear head(int64_t sequences) const;
-  /// FP8 copies of the matrices among `weights`: of all, of layers [begin, end), of the head.
+  /// Make FP8 copies of the matrices among `weights`: of all, of layers [begin, end), of the head.
   void quantize_weights(Ops& ops, const Params& weights) const;
   void quantize_layers(Ops& ops, const Params& weights, int64_t begin, int64_t end) const;
   void quantize_head(Ops& ops, const Params& weights) const;
-  /// Scales of inputs and gradients for what comes next, from their largest magnitudes until now.
+  /// Sets the scales of inputs and gradients for the passes that follow, from their largest magnitudes until
+  /// now.
   void update_scales(Ops& ops) const;
   /// Unless a checkpoint has brought a history, makes one by calling `pass`, a batch forward and backward,
   /// twice. Gradients start with a scale for `largest`, which no gradient of a logit exceeds. Under it some
@@ -54,7 +55,7 @@ class Fp8Linears {
   void calibrate(Ops& ops, float largest, const std::function<void()>& pass) const;
 
   Tensor amax;     // largest magnitudes since it was last zeroed
-  Tensor history;  // of inputs and gradients, those of 16 steps; 0 where there was none
+  Tensor history;  // largest magnitudes of inputs and gradients in 16 steps; 0 for steps not done yet
 
  private:
   enum Role { kWeight, kInput, kGradient, kRoles };

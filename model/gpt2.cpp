@@ -104,7 +104,7 @@ std::vector<float> Trainer::next_logits(std::span<const int32_t> tokens) {
     if (token < 0 || token >= config.V)
       throw InputError(cat("token ", token, " is outside the model's vocabulary of ", config.V));
   const auto T = static_cast<size_t>(config.T), n = std::min(tokens.size(), T);
-  // Row 0 of a full batch holds the text; what follows it cannot reach back through the causal mask.
+  // Row 0 of a full batch holds the text; tokens after it don't affect it, because of the causal mask.
   std::vector<int32_t> batch(static_cast<size_t>(config.B) * T, 0);
   std::copy(tokens.end() - static_cast<std::ptrdiff_t>(n), tokens.end(), batch.begin());
   forward({batch.data(), batch.data()});

@@ -29,7 +29,7 @@ struct Params : ParameterGroup {
   Tensor lnfw, lnfb;                      // (C)
 
   Params() = default;
-  /// Declares all of them as "group/wte", ... in Hugging Face's order: wte gets `rows` rows, of which the
+  /// Declares all parameters as "group/wte", ... in Hugging Face's order: wte gets `rows` rows, of which the
   /// first V are GPT-2's; 0: V. They begin as GPT-2's do: N(0, 0.02), residual projections
   /// N(0, 0.02/sqrt(2L)), biases 0, LayerNorm 1.
   Params(Arena& arena, const std::string& group, const Config& config, DType dtype = DType::f32,
@@ -41,30 +41,30 @@ struct Params : ParameterGroup {
          bool positions);
 };
 
-/// GPT-2's without wpe, which is empty.
+/// GPT-2's parameters without position embeddings: wpe is empty.
 struct ParamsWithoutPositions : Params {
   ParamsWithoutPositions(Arena& arena, const std::string& group, const Config& config,
                          DType dtype = DType::f32, int64_t rows = 0)
       : Params(arena, group, config, dtype, rows, /*positions=*/false) {}
 };
 
-/// AdamW, clipping and accumulation. Defaults are build-nanogpt's.
+/// Hyperparameters of AdamW, clipping and accumulation. Defaults are build-nanogpt's.
 struct Hyper {
   float beta1 = 0.9F, beta2 = 0.95F, eps = 1e-8F;
   float weight_decay = 0.1F;
   float grad_clip = 1.0F;       // global norm
   int accumulate = 1;           // micro-batches in one step
-  float loss_scale = 65536.0F;  // the first one, of fp16; torch.amp.GradScaler's
+  float loss_scale = 65536.0F;  // initial loss scale with fp16; torch.amp.GradScaler's
 
   AdamW adamw() const { return {beta1, beta2, eps, weight_decay}; }
 };
 
-/// What an optimizer keeps of each parameter, under its name in a checkpoint.
+/// One kind of tensor that an optimizer keeps for each parameter, under its name in a checkpoint.
 struct OptimizerState {
   const char* name;
   const ParameterGroup& group;
 };
-/// AdamW's.
+/// AdamW's states, the moments m and v.
 inline std::vector<OptimizerState> moments(const ParameterGroup& m, const ParameterGroup& v) {
   return {{"m", m}, {"v", v}};
 }
@@ -79,20 +79,20 @@ struct TrainerTensors {
   /// AdamW's moments m and v.
   const ParameterGroup& params;
   std::vector<OptimizerState> states = {};
-  /// What forward and backward read, `params` themselves or a 16-bit copy, and the gradients.
+  /// The weights that forward and backward read, `params` themselves or a 16-bit copy, and the gradients.
   const ParameterGroup &weights = kNoParameters, &grads = kNoParameters;
-  Tensor logits = {};  // (B,T,Vp), Vp >= V: what is beyond V is padding
+  Tensor logits = {};  // (B,T,Vp), Vp >= V: columns beyond V are padding
   Tensor loss = {};    // (1) sum over micro-batches of the mean loss
   Tensor norm = {};    // (1) global gradient norm, before clipping
-  /// Resumable state too: with fp16 (4) as ClipGradNorm has it, with FP8 as UpdateScales has it, 0 where
+  /// More resumable state: ClipGradNorm's loss scaler (4) with fp16; UpdateScales' history with FP8, 0 where
   /// nothing is known yet; else empty.
   Tensor loss_scaler = {}, fp8_history = {};
 };
 
-/// What a rung is. Its members and constructor only allocate from the arena, so that a planning arena tells a
-/// rung's memory. No call but train_loss(), grad_norm(), skipped_steps(), evaluate() and next_logits() waits
-/// for the ops that it queues, nor does any step() but the first, which times GEMM algorithms and sets FP8's
-/// scales, and those of rungs before 04, which wait for each batch to be there.
+/// A rung's trainer. Its members and constructor only allocate from the arena, so that a planning arena tells
+/// a rung's memory. Calls return before the ops that they queue are done, except train_loss(), grad_norm(),
+/// skipped_steps(), evaluate() and next_logits(); the first step(), which times GEMM algorithms and sets
+/// FP8's scales; and every step() of rungs before 04, which waits for each batch to be uploaded.
 class Trainer {
  public:
   Trainer(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper);
@@ -107,15 +107,16 @@ class Trainer {
   /// in place, before the first step.
   virtual void prepare() {}
   virtual TrainerTensors tensors() const = 0;
-  /// Fills the parameters as they are declared, by init_params(); a trainer may let some begin elsewhere.
+  /// Initialises the parameters as declared, by init_params(); a trainer may initialise some of them
+  /// otherwise.
   virtual void init(uint64_t seed);
-  /// The architecture that files name beside the parameters: "gpt2" or, in alphabetical order, what of the
-  /// trainer is not GPT-2's: "stepladder_qk_norm_rotary".
+  /// The architecture that files name beside the parameters: "gpt2" or, in alphabetical order, the trainer's
+  /// changes to GPT-2: "stepladder_qk_norm_rotary".
   std::string architecture() const;
-  /// Logits x, as they are stored, stand for soft_cap() tanh(x / soft_cap()); for themselves where that is 0.
+  /// Cap c of the logits: a stored logit x stands for c tanh(x / c), or for itself where c is 0.
   virtual float soft_cap() const { return 0.0F; }
   /// Makes `params`, the moments and `weights` whole where they are spread over ranks: all ranks call it
-  /// after a step, before they are read or forward() is called.
+  /// after a step, before reading these tensors or calling forward().
   virtual void gather_state() {}
   /// One optimizer step, number `step` from 0: `hyper.accumulate` batches from `data`, forward, backward,
   /// clip, AdamW.
@@ -138,8 +139,9 @@ class Trainer {
 
  protected:
   using enum DType;
-  /// A member of a trainer whose parameters, or what it does with them, are not GPT-2's: `change` is part of
-  /// the architecture() that files name, and files of another are refused.
+  /// Declared as a member by a trainer that changes GPT-2's parameters or what is computed from them:
+  /// `change` becomes part of the architecture() that files name, and files of another architecture are
+  /// refused.
   struct NotGpt2 {
     NotGpt2(Trainer& trainer, const char* change);
   };
@@ -159,7 +161,7 @@ using TrainerFactory =
 /// A rung linked into this executable.
 struct RungBuild {
   std::string name;         // "00_fp32_baseline": the file's name
-  std::string source_hash;  // over the file and what of model/ it depends on: cmake/source_hash.py
+  std::string source_hash;  // hash of the file and the parts of model/ it depends on: cmake/source_hash.py
   TrainerFactory make;
 };
 

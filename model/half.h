@@ -15,7 +15,8 @@ inline float to_float(BFloat16 x) {
   return std::bit_cast<float>(uint32_t{x.bits} << 16);
 }
 inline float to_float(Float16 x) {
-  // Selects, no branches: loops over these are vectorised. Nor is a subnormal ever an operand, which is slow.
+  // Selects instead of branches, so that loops over this are vectorised. No operand is subnormal, which would
+  // be slow.
   const uint32_t sign = uint32_t{x.bits & 0x8000U} << 16, magnitude = x.bits & 0x7FFFU;
   const uint32_t rebased = (magnitude << 13) + (magnitude >= 0x7C00U ? 0x70000000U : 0x38000000U);
   const float subnormal = static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24F;
@@ -34,8 +35,8 @@ inline float to_float(Float8E5M2 x) {
   return to_float(Float16{static_cast<uint16_t>(x.bits << 8)});  // half precision without its last 8 bits
 }
 
-/// The nearest T; overflow gives infinity, in FP8 the largest number; NaN stays NaN, in FP8 infinity is NaN
-/// too.
+/// Rounds x to the nearest T. Overflow gives infinity, in FP8 the largest number. NaN stays NaN; in FP8
+/// infinity becomes NaN.
 template <class T>
 T from_float(float x);
 
@@ -70,7 +71,7 @@ T nearest_fp8(float x) {
   const uint32_t sign = bits >> 24 & 0x80U, magnitude = bits & 0x7FFFFFFFU;
   constexpr uint32_t kLargest = T::kMantissa == 3 ? 0x7EU : 0x7BU, kNan = 0x7FU;
   // |x| in units in the last place of its FP8 exponent (at least that of subnormals). Adding 2^23 rounds them
-  // to an integer, ties to even, which its last bits are; successive units are successive codes.
+  // to an integer, ties to even, in the last bits of the sum; successive units are successive codes.
   constexpr uint32_t kLeast = 128 - T::kBias;
   const uint32_t exponent = magnitude >> 23 < kLeast ? kLeast : magnitude >> 23;
   const float per_unit = std::bit_cast<float>((254U + T::kMantissa - exponent) << 23);

@@ -34,7 +34,7 @@ std::optional<Mappable> mappable_bytes() {
 
 void end_in_spite_of_limits() {
   if (!mappable_bytes()) return;
-  // Called after all that is registered later, before the libraries' own.
+  // Called after handlers that are registered later, before the libraries' own.
   ::on_exit(
       [](int status, void*) {
         std::cout.flush();

@@ -21,7 +21,7 @@ class OpenFile {
   /// Bytes at the time of opening.
   size_t size() const { return size_; }
   /// Copies the bytes from `offset` on. Throws InputError naming the path where the file has become shorter,
-  /// or can't be read. Needs no mapping, where a file that becomes shorter would end the process.
+  /// or can't be read. A mapping of a file that becomes shorter would end the process instead.
   void read(size_t offset, std::span<std::byte> bytes) const;
 
  private:

@@ -1,4 +1,4 @@
-// What a trainer has under Muon, and the Newton-Schulz iterations, which make its update orthogonal.
+// A trainer's tensors under Muon, and the Newton-Schulz iterations, which make Muon's update orthogonal.
 #pragma once
 
 #include "model/ops.h"
@@ -6,18 +6,19 @@
 
 namespace stepladder {
 
-/// x (n,R,C), and scratch: y (n,R,C), gram and poly (n,S,S) with S = min(R,C), all of one type.
+/// Operands of newton_schulz(): x (n,R,C), and scratch: y (n,R,C), gram and poly (n,S,S) with S = min(R,C),
+/// all of one type.
 struct NewtonSchulz {
   Tensor x, y, gram, poly;
 
-  /// The leading elements of each, for no more matrices than these are for, of another shape (n,R,C).
+  /// Views of the leading elements of each tensor, for `matrices` (n,R,C) that are no larger.
   NewtonSchulz like(const Shape& matrices) const;
 };
 
-/// Takes the singular values of each matrix of x, none above 1, to about 1: five times
-/// x = a x + (b A + c A^2) x with A = x x^T, or for R > C, which saves the transposes, x = a x + x (b A + c
-/// A^2) with A = x^T x; a, b, c = 3.4445, -4.7750, 2.0315 (Jordan et al. 2024). Returns where the result is:
-/// in y, and x is overwritten.
+/// Takes the singular values of each matrix of x, none above 1, to about 1: five times x = a x + (b A + c
+/// A^2) x with A = x x^T, or for R > C, which saves the transposes, x = a x + x (b A + c A^2) with A = x^T x;
+/// a, b, c = 3.4445, -4.7750, 2.0315 (Jordan et al. 2024). Returns the result, which is in y; x is
+/// overwritten.
 Tensor newton_schulz(Ops& ops, const NewtonSchulz& of);
 
 /// Matrices (n,R,C) of a Muon step: `w` and momentum `m` are f32, as MuonMomentum and MuonUpdate have them.
@@ -25,7 +26,7 @@ struct MuonTensor {
   Tensor w, g, m, param_copy;
 };
 
-/// Whether it is a stack of the blocks' matrices, which Muon is for: (L,R,C).
+/// Whether `p` is a stack (L,R,C) of the blocks' matrices, which Muon updates.
 inline bool is_block_matrix(const Parameter& p) {
   return p.stacked() && p.tensor.shape.rank() == 3;
 }

@@ -32,8 +32,8 @@ inline std::string nearest(std::string_view name, const std::vector<std::string>
   return closest == candidates.end() ? "" : *closest;
 }
 
-/// ": did you mean X?" for a candidate that begins with `name`, or is no further from it than a slip of the
-/// keys takes; else ": ", `otherwise`.
+/// ": did you mean X?" for a candidate that begins with `name`, or is within the edit distance of a typing
+/// slip; else ": ", `otherwise`.
 inline std::string suggestion(std::string_view name, const std::vector<std::string>& candidates,
                               const std::string& otherwise) {
   constexpr size_t kTelling = 3;  // letters

@@ -62,7 +62,7 @@ void Ops::collective(Collective what, std::span<const Tensor> bucket) {
   for (const Tensor& x : bucket)
     check(what != Collective::all_max || x.dtype == DType::f32, "the largest is taken of f32, not of ", x);
   if (!observer_) return backend_->collectives().queue(what, bucket);
-  double bytes = 0.0;  // that this rank sends, by rings; it receives as many
+  double bytes = 0.0;  // bytes that this rank sends, in ring algorithms; it receives as many
   for (const Tensor& x : bucket) bytes += static_cast<double>(x.bytes());
   const double others = (ranks - 1.0) / ranks;
   const bool twice = what == Collective::all_reduce || what == Collective::all_max;

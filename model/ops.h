@@ -27,7 +27,7 @@
 
 namespace stepladder {
 
-/// Sees what goes through an Ops: to trace, record or count it.
+/// Observes every op and collective of an Ops, to trace, record or count them.
 class OpObserver {
  public:
   OpObserver() = default;
@@ -35,12 +35,14 @@ class OpObserver {
   OpObserver& operator=(const OpObserver&) = delete;
   virtual ~OpObserver() = default;
 
-  /// Before and after each op and collective. `operands`: what it writes, then what else it reads.
+  /// Called before and after each op and collective. `operands`: the tensors it writes, then the others it
+  /// reads.
   virtual void enter(const OpCall& call, std::span<const Tensor> operands) = 0;
   virtual void leave() {}
   virtual void phase(const char* /*name*/) {}
   virtual void begin_search() {}
-  /// Ops between the two are recorded, not run; end_recording() says by which number replay() will name them.
+  /// Ops between begin_recording() and end_recording() are recorded, not run. end_recording() returns the
+  /// number by which replay() will name them.
   virtual void begin_recording() {}
   virtual int64_t end_recording() { return 0; }
   virtual void replay(int64_t /*recording*/) {}
@@ -58,7 +60,7 @@ class Ops final {
 
   Device& device() { return backend_->device(); }
   const Graph& graph() const { return backend_->graph(); }
-  /// As Device, Graph and Collectives have them.
+  /// Forward to Device, Graph and Collectives, whose declarations describe them.
   void synchronize() { device().synchronize(); }
   void set_matmul_precision(Precision precision);
   void phase(const char* name, int64_t layer = -1);
@@ -73,13 +75,14 @@ class Ops final {
   void collective(Collective what, std::span<const Tensor> bucket);
   void wait_for_collectives(int64_t allow_pending = 0) { backend_->collectives().wait(allow_pending); }
 
-  /// From here on `observer` (nullptr: none) sees all. It must outlive this Ops, or live until the next call.
+  /// From now on `observer` (nullptr: none) sees all ops and collectives. It must outlive this Ops, or live
+  /// until the next call.
   void observe(OpObserver* observer) { observer_ = observer; }
 
  private:
   const std::unique_ptr<Backend> backend_;
   OpObserver* observer_ = nullptr;
-  Precision precision_ = Precision::fp32;  // of f32 products
+  Precision precision_ = Precision::fp32;  // precision of f32 products
 };
 
 /// Ops on a backend of their own, as make_cpu_backend() and make_cuda_backend() say.

@@ -39,8 +39,8 @@ void fill_normal(std::vector<float>& host, float std, uint64_t seed) {
                });
 }
 
-/// Which stream of random numbers a parameter begins with: of GPT-2's matrices their place in Hugging Face's
-/// order, twelve tensors a layer; of others a hash of the name (FNV-1a), which is far beyond these.
+/// The stream of random numbers that initialises a parameter: for GPT-2's matrices their place in Hugging
+/// Face's order, twelve tensors a layer; for others a hash of the name (FNV-1a), far beyond these places.
 uint64_t stream_of(const std::string& name) {
   constexpr std::pair<std::string_view, uint64_t> kOfLayer[] = {{"attn.c_attn.weight", 2},
                                                                 {"attn.c_proj.weight", 4},

@@ -15,7 +15,7 @@
 
 namespace stepladder {
 
-/// How a parameter's values begin: all `value`, or N(0, deviation^2) where that is over 0.
+/// How a parameter's values begin: all `value`, or N(0, deviation^2) where `deviation` is over 0.
 struct Init {
   float value = 0.0F, deviation = 0.0F;
 
@@ -23,15 +23,15 @@ struct Init {
   static constexpr Init normal(float deviation) { return {0.0F, deviation}; }
 };
 
-/// What a parameter is besides its shape.
+/// A parameter: how it is named, initialised, updated and stored.
 struct Parameter {
-  std::string name;     // Hugging Face's; with * for the layer's number where all layers are stacked
-  Init init = {};       // of biases, 0
+  std::string name;     // Hugging Face's name; with * for the layer's number where all layers are stacked
+  Init init = {};       // default: 0, as for biases
   bool decay = false;   // weight decay applies: matrices yes, biases and LayerNorm no
   bool gemm = false;    // a GEMM multiplies by it, and writes its gradient
   bool conv1d = false;  // a linear weight, ours (out,in), stored (in,out) in Hugging Face checkpoints
   bool whole = false;   // a rank that owns a part of it owns whole layers, as optimizers of matrices need
-  int64_t rows = 0;     // its first rows or layers, where the others are padding: 0, not in files; 0: all
+  int64_t rows = 0;     // leading rows or layers that are not padding (zeros, not in files); 0: all
   Tensor tensor = {};   // (L,...) where all layers are stacked
 
   bool stacked() const { return name.find('*') != std::string::npos; }
@@ -42,7 +42,7 @@ struct Parameter {
 struct NamedTensor {
   std::string name;  // "h.0.attn.c_attn.weight"
   Tensor tensor;
-  bool decay = false;  // as a Parameter has them
+  bool decay = false;  // these three as in Parameter
   bool conv1d = false;
   Init init = {};
 };
@@ -55,22 +55,22 @@ class ParameterGroup {
   /// Allocates tensors like another group's, under names like theirs: "group/wte".
   ParameterGroup(Arena& arena, const std::string& group, DType dtype, const ParameterGroup& like);
 
-  /// As declared, layers stacked, with padding.
+  /// The parameters as declared, layers stacked, with padding.
   const std::vector<Parameter>& list() const { return list_; }
   std::vector<Tensor> all() const;
-  /// What no GEMM writes the gradient of: positions, LayerNorms, biases, and layers that are padding.
+  /// Tensors whose gradient no GEMM writes: positions, LayerNorms, biases, and layers that are padding.
   std::vector<Tensor> outside_gemms() const;
-  /// Those that are not stacked.
+  /// Tensors that are not stacked by layer.
   std::vector<Tensor> outside_layers() const;
-  /// Those of layers [begin, end), of each stack that has any of them one.
+  /// Layers [begin, end) of each stack, one tensor for each stack that has any of these layers.
   std::vector<Tensor> layers(int64_t begin, int64_t end) const;
-  /// What ranks share, as views: all that is outside of the layers, then each bucket's layers of each stack.
-  /// The bucket that begins with layer l ends before layer bucket_end(l).
+  /// The pieces that ranks share, as views: all parameters outside the layers, then each bucket's layers of
+  /// each stack. The bucket that begins with layer l ends before layer bucket_end(l).
   ParameterGroup pieces(const std::function<int64_t(int64_t)>& bucket_end) const;
-  /// A rank's part of each, as views: flat, as part_of() has it, but layers where they are to be `whole`.
+  /// A rank's part of each parameter, as views: flat, as part_of() cuts it, or layers for `whole` parameters.
   /// Throws std::invalid_argument where there are no `world` equal parts.
   ParameterGroup parts(int rank, int world) const;
-  /// Those that `takes` says, as views.
+  /// The parameters for which `takes` is true, as views.
   ParameterGroup where(const std::function<bool(const Parameter&)>& takes) const;
   /// Declares a matrix like wte as the output head, "lm_head.weight"; no GEMM multiplies by wte then. Returns
   /// its tensor.
@@ -78,11 +78,11 @@ class ParameterGroup {
   /// Every tensor of every layer, without padding. Stacks that are declared one after another come by layer,
   /// as in Hugging Face's order.
   std::vector<NamedTensor> each() const;
-  /// How many numbers that is, without padding.
+  /// Number of elements of all parameters, without padding.
   int64_t num_params() const;
-  /// By the name that it is declared with. Throws std::invalid_argument where there is none.
+  /// The tensor that is declared as `name`. Throws std::invalid_argument for an unknown name.
   const Tensor& find(std::string_view name) const;
-  /// The type of its tensors, one for all.
+  /// The type that all tensors have.
   DType dtype() const { return list_.at(0).tensor.dtype; }
 
  protected:
@@ -99,14 +99,15 @@ class ParameterGroup {
 };
 inline const ParameterGroup kNoParameters;
 
-/// Those of a model with these parameters.
+/// FLOPs per token of a model with these parameters.
 FlopsPerToken flops_per_token(const ParameterGroup& params, const Config& config);
 
-/// Fills `params` as they are declared. A function of (names, shapes, seed) alone: the same bits on every
-/// backend and thread count, and of a parameter whatever others there are.
+/// Initialises `params` as declared. Values depend on (names, shapes, seed) alone: they have the same bits on
+/// every backend and thread count, and a parameter has them whatever other parameters there are.
 void init_params(Ops& ops, const ParameterGroup& params, uint64_t seed);
 
-/// What AdamWStep takes: the parameters that there are moments of, `param_copy` where the group is not empty.
+/// The tensors that AdamWStep takes, for parameters that have moments; with `param_copy` unless that group is
+/// empty.
 std::vector<AdamWTensor> adamw_tensors(const ParameterGroup& params, const ParameterGroup& grads,
                                        const ParameterGroup& m, const ParameterGroup& v,
                                        const ParameterGroup& param_copy = kNoParameters);

@@ -25,10 +25,10 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kHello = "stepladder 4";
 constexpr const char* kBye = "bye";
-constexpr size_t kMaxLine = 2 << 20;  // bytes, of a rank that is known
-constexpr double kLate = 5.0;         // seconds for the others to come, once something is wrong
+constexpr size_t kMaxLine = 2 << 20;  // bytes, of a line of a known rank
+constexpr double kLate = 5.0;         // seconds to wait for the other ranks once something is wrong
 
-/// In seconds.
+/// Seconds since `begin`.
 double since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
@@ -49,7 +49,7 @@ sockaddr_in address_of(const World& world) {
 /// Throws InputError for a port in use.
 Socket listen_as_first(const World& world) {
   sockaddr_in address = address_of(world);
-  // A name may be one of several of this host: only who stays on it is told by the address.
+  // The host may have several addresses, so listen on all of them, unless the address is loopback.
   if (!is_loopback(address)) address.sin_addr.s_addr = htonl(INADDR_ANY);
   Socket socket = listen_at(address);
   if (!socket.open())
@@ -79,11 +79,11 @@ struct Rendezvous::Peer {
   std::string host, pid;
   Identity identity;
   std::string address{}, offer{};
-  std::string pending{};  // read, but no line yet
+  std::string pending{};  // bytes read that are not a whole line yet
   Clock::time_point heard = Clock::now();
   int64_t step = -1, progress = 0;
   bool left = false;
-  int64_t last_step = 0, asked = 0;  // of one that left: the last step it was in, its calls of any()
+  int64_t last_step = 0, asked = 0;  // for a peer that left: its last step, its calls of any()
 };
 
 Rendezvous::Rendezvous(const World& world, const Identity& identity, OnFailure on_failure,
@@ -94,7 +94,7 @@ Rendezvous::Rendezvous(const World& world, const Identity& identity, OnFailure o
       harness_(std::move(harness)),
       first_(harness_ ? Harness::kRank : 0),
       moved_(Clock::now()) {
-  const char* const shared = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");  // which lets ranks share a device
+  const char* const shared = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");  // "1" lets ranks share a device
   const bool one_each = !shared || std::string_view(shared) != "1";
   const Identity mine{one_field(identity.source), one_field(identity.config), one_field(identity.data),
                       one_each ? one_field(identity.device) : ""};
@@ -201,7 +201,7 @@ void Rendezvous::meet_as_first(const Identity& identity) {
                                            " callers without the job's STEPLADDER_JOB_SECRET")
                                      : "",
              hint());
-  if (!wrong.empty() && harness_) on_failure_(wrong, true);  // it knows before the ranks end
+  if (!wrong.empty() && harness_) on_failure_(wrong, true);  // the harness learns of it before the ranks end
   tell_all(wrong.empty() ? cat("welcome\t", one_field(host_name()), '\t', ::getpid()) : "abort\t" + wrong);
   if (!wrong.empty()) throw Error(wrong);
 }
@@ -255,7 +255,7 @@ void Rendezvous::tell(const std::string& line) {
 }
 
 std::string Rendezvous::name(const Peer& peer) const {
-  const bool rank = peer.rank >= 0 || is_first();  // else the harness
+  const bool rank = peer.rank >= 0 || is_first();  // otherwise `peer` is the harness
   return cat(rank ? cat("rank ", peer.rank) : first_name(), " (", peer.host, ", process ", peer.pid, ")");
 }
 
@@ -298,7 +298,7 @@ bool Rendezvous::any(bool flag) {
   return answer_;
 }
 
-/// Once all ranks have asked.
+/// Answers any() once all ranks have called it.
 void Rendezvous::answer() {
   if (flags_ < world_.size) return;
   answer_ = std::exchange(any_, false);
@@ -336,7 +336,7 @@ void Rendezvous::leave(const std::string& last_words) {
   watch_.join();
   tell_all(last_words);
   for (int& fd : wake_) ::close(std::exchange(fd, -1));
-  // What is unread when a socket closes may cost the other side what was sent last.
+  // Closing a socket with unread data may discard the lines that were sent last, so read to the end.
   const auto deadline = in_seconds(1.0);
   for (Peer& peer : peers_) {
     if (peer.left) continue;
@@ -349,7 +349,7 @@ void Rendezvous::leave(const std::string& last_words) {
   peers_.clear();
 }
 
-/// What the watching thread does.
+/// Body of the watching thread.
 void Rendezvous::watch() {
   auto next_beat = Clock::now();
   for (;;) {
@@ -373,7 +373,7 @@ void Rendezvous::watch() {
   }
 }
 
-/// False once the job is over.
+/// Reads the peer's lines; false once the job has failed.
 bool Rendezvous::receive(Peer& peer) {
   const bool open = peer.socket.receive(peer.pending, kMaxLine);
   size_t begin = 0;
@@ -382,7 +382,7 @@ bool Rendezvous::receive(Peer& peer) {
   peer.pending.erase(0, begin);
   peer.heard = Clock::now();
   if (!open && !peer.left) lost(peer, "died");
-  if (!open) {  // which its side waits for
+  if (!open) {  // the peer waits for this
     const std::scoped_lock lock(mutex_);
     peer.socket.close();
   }
@@ -472,11 +472,11 @@ void Rendezvous::tell_all(const std::string& line) {
 }
 
 void Rendezvous::lost(const Peer& peer, const std::string& why) {
-  end_job(name(peer) + " " + why, world_.rank <= 1);  // where rank 0 is lost, rank 1 speaks
+  end_job(name(peer) + " " + why, world_.rank <= 1);  // if rank 0 is lost, rank 1 reports it
 }
 
 void Rendezvous::end_job(const std::string& reason, bool speaks) {
-  const auto tell = [&] {  // the first one too, which may have been stopped and go on
+  const auto tell = [&] {  // the lost peer too, which may only have been stopped, and go on
     const std::scoped_lock lock(mutex_);
     tell_all("abort\t" + reason);
   };

@@ -21,38 +21,38 @@ namespace stepladder {
 /// This machine's name.
 std::string host_name();
 
-/// What the ranks of a job must agree on.
+/// Properties on which the ranks of a job must agree.
 struct Identity {
   std::string source, config, data;  // hash of the sources, the configuration, digest of the tokens
-  std::string device = {};           // the UUID of its GPU, in which no two may agree; "" on the CPU
+  std::string device = {};  // the UUID of the rank's GPU, which two ranks must not share; "" on the CPU
 };
 
-/// Seconds that the ranks are given.
+/// Time limits for the ranks, in seconds.
 struct RendezvousLimits {
   double meet_s = 20.0;         // until all ranks are there: a fault ends the job within 30 s
   double silence_s = 10.0;      // without a heartbeat
   double step_s = 20.0;         // without progress while all are in a step; or 20 times the longest, if more
-  double first_step_s = 300.0;  // the same of the first, which searches and records
+  double first_step_s = 300.0;  // step_s for the first step, which searches and records
 };
 
-/// A harness in rank 0's place: the ranks meet there, it is no rank itself, and it hears what each of them
-/// tells.
+/// A harness in rank 0's place: the ranks meet there. It is not a rank itself, and gets the lines that each
+/// rank tells.
 struct Harness {
   static constexpr int kRank = -1;  // World::rank of the harness
 
-  std::string hint = {};   // ends the error of who does not find the others
-  std::string offer = {};  // a rank's: something that the harness is to know of it
+  std::string hint = {};   // ends the error of a process that does not find the others
+  std::string offer = {};  // set by a rank: a text for the harness, see Member
 
-  // The harness's own.
+  // Set by the harness only.
   Socket listening = Socket();  // at the address that the ranks know
-  int over = -1;                // a descriptor: once it can be read, nobody waits for the meeting any more
-  /// Hears each line of tell(), from the watching thread.
+  int over = -1;                // a descriptor: once it can be read, the harness stops waiting for the ranks
+  /// Called with each line of tell(), from the watching thread.
   std::function<void(int rank, const std::string& line)> on_line = {};
-  /// Hears of a caller that was sent away: its address, and why.
+  /// Called for each caller that was sent away, with its address and the reason.
   std::function<void(const std::string& from, const char* why)> on_stranger = {};
 };
 
-/// Every rank is connected to rank 0, or to a harness in its place, which is the first. A thread sends a
+/// Every rank is connected to the first process: rank 0, or a harness in its place. A thread sends a
 /// heartbeat each second and listens, so that a rank that fails, dies (its connection closes without a
 /// goodbye) or hangs ends the job on all ranks, whatever their main threads are stuck in.
 class Rendezvous {
@@ -62,7 +62,7 @@ class Rendezvous {
   using OnFailure = std::function<void(const std::string& reason, bool speaks)>;
 
   /// Meets the other ranks; a caller without the job's secret is sent away. Throws InputError for a port in
-  /// use and an address that is none; Error naming the rank that did not come, or is of another build,
+  /// use and an invalid address; Error naming the rank that did not come, or is of another build,
   /// configuration or data.
   Rendezvous(const World& world, const Identity& identity, OnFailure on_failure,
              const RendezvousLimits& limits = {}, std::optional<Harness> harness = {});
@@ -72,29 +72,30 @@ class Rendezvous {
   Rendezvous& operator=(const Rendezvous&) = delete;
 
   const World& world() const { return world_; }
-  /// The first one's `bytes`, on every rank. All ranks must call it.
+  /// The first process's `bytes`, on every rank. All ranks must call it.
   std::string share(const std::string& bytes);
   /// Throws Error naming `what` where this rank's `state` is not rank 0's. All ranks must call it.
   void agree(const std::string& what, const std::string& state);
   /// Whether any rank's `flag` is set. All ranks must call it, and wait here for each other.
   bool any(bool flag);
-  /// Brackets a step, which must not take for ever.
+  /// Bracket a step, whose duration RendezvousLimits bounds.
   void begin_step(int64_t step);
   void end_step();
-  /// This rank got further: called for each micro-batch and collective. Tells the one that hangs from those
-  /// that wait for it, and from all that are slow.
+  /// Notes that this rank got further; called for each micro-batch and collective. It distinguishes a rank
+  /// that hangs from ranks that wait for it, and from slow ones.
   void progress() { ++progress_; }
   /// Ends the job on all ranks; this one is to end itself.
   void fail(const std::string& reason);
 
-  /// A rank that has met the first one.
+  /// A rank that has met the first process.
   struct Member {
     int rank = 0;
-    std::string host, address, offer;  // address: "10.0.0.7", as the first one sees it
+    std::string host, address, offer;  // address: "10.0.0.7", as the first process sees it
   };
   /// All ranks, as the harness knows them.
   std::vector<Member> members() const;
-  /// Tells the harness a line, tabs and all. All lines have arrived once the destructor returns.
+  /// Sends a line, which may contain tabs, to the harness. All lines have arrived once the destructor
+  /// returns.
   void tell(const std::string& line);
 
  private:
@@ -125,19 +126,19 @@ class Rendezvous {
   const RendezvousLimits limits_;
   std::optional<Harness> harness_;
   const int first_;        // rank 0, or the harness
-  std::list<Peer> peers_;  // the first one's: all others; another's: the first one
+  std::list<Peer> peers_;  // in the first process all others; elsewhere only the first
 
-  std::mutex mutex_;  // of what follows, of Peer::left, and of sending
+  std::mutex mutex_;  // guards the following fields, Peer::left, and sending
   std::condition_variable changed_;
   int64_t asked_ = 0, answered_ = 0;  // calls of any()
-  int flags_ = 0;                     // of this call that rank 0 has
+  int flags_ = 0;                     // flags that rank 0 has received for the current any()
   bool any_ = false, answer_ = false;
-  std::deque<std::string> shared_;  // in hex, not asked for yet
+  std::deque<std::string> shared_;  // received for share() but not asked for yet, in hex
   bool waits_for_share_ = false;
   bool failed_ = false;
   std::string reason_;
 
-  std::atomic<int64_t> step_ = -1;  // that this rank is in; -1: none
+  std::atomic<int64_t> step_ = -1;  // the step that this rank is in; -1: none
   std::atomic<int64_t> last_step_ = -1;
   std::atomic<int64_t> progress_ = 0;
   std::atomic<double> longest_step_s_ = 0.0;

@@ -40,7 +40,7 @@ std::string quoted(const std::string& name) {
   return json(name).dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
-// The header as an object with distinct keys; discarded when it's none.
+// The header as an object with distinct keys; a discarded value when it isn't such an object.
 json parse_header(std::string_view text) {
   std::set<std::string> names;
   bool distinct = true, shallow = true;
@@ -81,7 +81,7 @@ Safetensors::Safetensors(const std::string& path) : path_(path), file_(path) {
       parse_header({reinterpret_cast<const char*>(file.data()) + sizeof header_size, header_size});
   if (header.is_discarded()) throw damaged("the header is no JSON object of distinct names");
 
-  std::map<uint64_t, std::pair<uint64_t, std::string>> extents;  // begin -> end, name; of what has bytes
+  std::map<uint64_t, std::pair<uint64_t, std::string>> extents;  // begin -> end, name; of non-empty tensors
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") {
       if (value.is_null()) continue;

@@ -22,7 +22,7 @@ int32_t sample_token(std::span<const float> logits, const SampleOptions& options
     throw Error("logits overflow: the run diverged; lower --lr or go back to an older checkpoint");
   if (options.temperature == 0.0F) return static_cast<int32_t>(largest - logits.begin());
 
-  // Of the top_k most likely tokens, the earlier of two equals first.
+  // Keep the top_k most likely tokens; of two equally likely tokens the earlier one comes first.
   std::vector<int32_t> candidates(logits.size());
   std::iota(candidates.begin(), candidates.end(), 0);
   const auto top_k = static_cast<size_t>(options.top_k);
@@ -38,7 +38,7 @@ int32_t sample_token(std::span<const float> logits, const SampleOptions& options
   std::transform_inclusive_scan(
       candidates.begin(), candidates.end(), cumulative.begin(), std::plus<>{},
       [&](int32_t token) { return std::exp((double{logits[token]} - *largest) / options.temperature); });
-  // The first whose cumulative weight lies above the draw; it has a weight of its own.
+  // The first token whose cumulative weight lies above the draw; its own weight is above 0.
   const double last_below = std::nextafter(cumulative.back(), 0.0);
   const double draw = std::min(uniform * cumulative.back(), last_below);
   return candidates[std::ranges::upper_bound(cumulative, draw) - cumulative.begin()];

@@ -17,7 +17,7 @@ enum class DType : uint8_t { f32, bf16, f16, i32, f8e4m3, f8e5m2 };
 constexpr bool is_fp8(DType t) {
   return t == DType::f8e4m3 || t == DType::f8e5m2;
 }
-/// f32, bf16 or f16: what "float" operands are.
+/// Whether `t` is f32, bf16 or f16, the types of "float" operands.
 constexpr bool is_float(DType t) {
   return t != DType::i32 && !is_fp8(t);
 }
@@ -72,7 +72,7 @@ decltype(auto) with_float_type(DType t, F&& f) {
   return f(float{});
 }
 
-/// The same for an FP8 type.
+/// f(T{}) for the C++ type T of an FP8 dtype. Throws std::invalid_argument for others.
 template <class F>
 decltype(auto) with_fp8_type(DType t, F&& f) {
   check(is_fp8(t), name_of(t), ", wanted f8e4m3 or f8e5m2");
@@ -80,7 +80,7 @@ decltype(auto) with_fp8_type(DType t, F&& f) {
   return f(Float8E5M2{});
 }
 
-/// The same for a float or FP8 type.
+/// f(T{}) for the C++ type T of a floating or FP8 dtype. Throws std::invalid_argument for i32.
 template <class F>
 decltype(auto) with_number_type(DType t, F&& f) {
   if (is_fp8(t)) return with_fp8_type(t, f);
@@ -192,7 +192,7 @@ struct Tensor {
     t.shape = to;
     return t;
   }
-  /// The same FP8 elements with their scale and largest magnitude, each the first f32 of its tensor.
+  /// The same FP8 elements with a scale and a largest magnitude, the first f32 of `by` and of `magnitude`.
   Tensor scaled(const Tensor& by, const Tensor& magnitude) const {
     Tensor t = *this;
     t.scale = by.ptr<float>();
@@ -209,7 +209,7 @@ struct Tensor {
   }
 };
 
-/// f(T{}, Sum{}) for the C++ types of a float tensor and of what adds up its values: T, or f32.
+/// f(T{}, Sum{}) for the C++ types of a float tensor x and of `sum`, which adds up x's values: T, or f32.
 template <class F>
 void with_sum_type(const Tensor& x, const Tensor& sum, F&& f) {
   with_float_type(x.dtype, [&]<class T>(T type) {

@@ -27,7 +27,8 @@ constexpr std::string_view kPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{Z}\t-\r\x{85}\p{L}\p{N}]+)"
     R"(|[\p{Z}\t-\r\x{85}]+(?![^\p{Z}\t-\r\x{85}])|[\p{Z}\t-\r\x{85}]+)";
 
-// Bytes that GPT-2's files write as themselves; their tokens come first, in order, then the others'.
+// Whether GPT-2's files write a byte as itself; tokens of such bytes come first, in order, then those of the
+// others.
 constexpr bool is_printable(int byte) {
   return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }
@@ -44,7 +45,7 @@ constexpr std::array<int32_t, 256> byte_tokens() {
 constexpr auto kByteTokens = byte_tokens();
 
 // The bytes behind GPT-2's spelling of a token: printable bytes as the code point of that value, the n-th
-// other one as code point 256 + n. Empty when it's no such spelling.
+// other one as code point 256 + n. Empty for an invalid spelling.
 std::string unspell(std::string_view spelled) {
   static const auto bytes = [] {
     std::array<int, 512> map;
@@ -102,7 +103,7 @@ MappedFile open(const std::string& path) {
 
 struct Tokenizer::Impl {
   std::unique_ptr<pcre2_code, PcreFree> pattern;
-  std::vector<std::string> bytes_of;  // by token
+  std::vector<std::string> bytes_of;  // bytes of each token
   std::unordered_map<uint64_t, int32_t>
       merged;  // pair_key -> token, lower ones first (its rank is token - 256)
 

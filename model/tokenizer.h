@@ -29,13 +29,13 @@ class Tokenizer {
   std::unique_ptr<Impl> impl_;
 };
 
-/// What tells Tokenizer letters and numbers from other characters: "Unicode 14.0.0 (PCRE2 10.42 2022-12-11)".
-/// Characters that a later Unicode added are split in another way by an older one.
+/// The tables by which Tokenizer tells letters and numbers from other characters: "Unicode 14.0.0 (PCRE2
+/// 10.42 2022-12-11)". An older Unicode splits characters that a later one added in another way.
 std::string tokenizer_unicode();
 
 /// GPT-2's byte tokens (no merges): a valid encoding of any text where the vocabulary is not to be had.
 std::vector<int32_t> encode_bytes(std::string_view text);
-/// The inverse; other tokens become U+FFFD.
+/// The text of byte tokens, the inverse of encode_bytes(); other tokens become U+FFFD.
 std::string decode_bytes(std::span<const int32_t> tokens);
 
 }  // namespace stepladder

@@ -15,16 +15,16 @@ struct OpCall {
   std::string op;  // "layernorm_forward"; products with their extents: "matmul NT 16384x2304x768"
   OpKind kind = OpKind::elementwise;
   double bytes = 0.0, flops = 0.0;
-  MathMode math = MathMode::fp32;  // that the FLOPs run on
-  std::string phase = {};          // of the step: "forward block"
-  std::string types = {};          // of the numbers that it reads and writes: "bf16, f32"
+  MathMode math = MathMode::fp32;  // the mode that the FLOPs run in
+  std::string phase = {};          // part of the step: "forward block"
+  std::string types = {};          // types of the numbers that the op reads and writes: "bf16, f32"
 };
 
 /// A stretch of device time, from `start_ns` to `end_ns` after the step's begin.
 struct Span {
   int64_t start_ns = 0, end_ns = 0;
-  int64_t call = -1;   // that queued it; -1: unknown
-  std::string kernel;  // or "copy", "memset"; "" where only whole ops are seen
+  int64_t call = -1;   // the call that queued the work; -1: unknown
+  std::string kernel;  // the kernel's name, or "copy", "memset"; "" where only whole ops are seen
 };
 
 /// The clock of a backend for its own work. Calls are numbered by whoever traces.
@@ -35,15 +35,15 @@ class Tracer {
   Tracer& operator=(const Tracer&) = delete;
   virtual ~Tracer() = default;
 
-  /// What the times come from: "CUPTI activity records", "device events (why nothing better)".
+  /// The source of the times: "CUPTI activity records", "device events (why nothing better)".
   virtual std::string source() const = 0;
-  /// What is queued or recorded from enter() to leave() is of call `call`.
+  /// Attributes work that is queued or recorded from enter() to leave() to call `call`.
   virtual void enter(int64_t call) = 0;
   virtual void leave() = 0;
   /// Calls [first, last), recorded with Ops::record(), are about to be queued again.
   virtual void replay(int64_t first, int64_t last) = 0;
-  /// Brackets a step; the device has nothing to do at either end. end() returns the time between the two by
-  /// the clock of the spans, and the spans, by their start.
+  /// Brackets a step; the device has nothing to do at either end. end() returns the step's time by the clock
+  /// of the spans, and the spans, ordered by start.
   virtual void begin() = 0;
   struct Step {
     int64_t ns = 0;

@@ -30,7 +30,7 @@ Tracing::Step Tracing::end_step() {
 }
 
 void Tracing::enter(const OpCall& call, std::span<const Tensor> operands) {
-  // Batches arrive where no phase is open, and the next one within another.
+  // Copies of batches are phase "data", whether no phase or another one is open.
   const bool batch = call.op == Upload::kName || call.op == Stage::kName || call.op == Receive::kName;
   const bool reduction =
       call.op == name_of(Collective::all_reduce) || call.op == name_of(Collective::reduce_scatter);
@@ -43,7 +43,7 @@ void Tracing::enter(const OpCall& call, std::span<const Tensor> operands) {
 }
 
 void Tracing::begin_recording() {
-  phase_.clear();  // a recorded part opens its own
+  phase_.clear();  // a recording opens phases of its own
   recording_ = true;
   recordings_.emplace_back(std::ssize(calls_), 0);
 }

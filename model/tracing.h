@@ -24,7 +24,7 @@ class Tracing final : public OpObserver {
     std::vector<int64_t> calls;  // in the order they were queued, recorded ones at each launch
   };
   Step end_step();
-  /// That Span::call and Step::calls index.
+  /// All calls so far, which Span::call and Step::calls index.
   const std::vector<OpCall>& calls() const { return calls_; }
   std::string source() const { return tracer_->source(); }
 
