@@ -18,13 +18,13 @@ import torch.nn.functional as F
 
 RUNGS = ("01_muon", "02_qk_norm", "03_rotary", "04_separate_gelu", "05_relu_squared", "06_zero_projections",
          "07_soft_cap", "08_untied_head")
-NEEDED = {"04_separate_gelu": "05_relu_squared"}  # what is left out with a rung
+NEEDED = {"04_separate_gelu": "05_relu_squared"}  # rungs left out together with a rung
 MUON_RATE, MUON_MOMENTUM, SOFT_CAP, ROTARY_BASE = 20.0, 0.95, 30.0, 10000.0
 MATRICES = ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
 
 
 def cases():
-    """What each trainer has of the rungs' changes."""
+    """The name of each trainer, and the rungs whose changes it has."""
     yield from ((rung, RUNGS[:i + 1]) for i, rung in enumerate(RUNGS))
     yield from ((f"only/{rung}", (rung,)) for rung in RUNGS)
     for rung in RUNGS:
@@ -32,7 +32,7 @@ def cases():
 
 
 def read_weights(path):
-    """A safetensors file of f32."""
+    """The tensors of a safetensors file, all f32."""
     raw = path.read_bytes()
     size = struct.unpack("<Q", raw[:8])[0]
     header = json.loads(raw[8:8 + size])
@@ -42,7 +42,7 @@ def read_weights(path):
 
 
 def rotated(x):
-    """Heads (B,NH,T,HS): channels i and i + HS/2 are rotated by t * base^(-2i/HS)."""
+    """Heads (B,NH,T,HS), with channels i and i + HS/2 rotated by t * base^(-2i/HS)."""
     T, half = x.shape[-2], x.shape[-1] // 2
     angle = torch.outer(torch.arange(T, device=x.device, dtype=x.dtype),
                         ROTARY_BASE ** (-torch.arange(half, device=x.device, dtype=x.dtype) / half))
@@ -61,10 +61,10 @@ class Model:
                 continue
             matrix = name.startswith("h.") and name.rsplit(".", 1)[0].split(".", 2)[2] in MATRICES and w.dim() == 2
             if matrix:
-                w = w.T  # as nn.Linear has it: (out,in)
+                w = w.T  # (out,in), as in nn.Linear
                 if "c_proj" in name and "06_zero_projections" in changes:
                     w = torch.zeros_like(w)
-            if matrix and "c_attn" in name:  # queries, keys and values have a matrix each
+            if matrix and "c_attn" in name:  # a matrix each for queries, keys and values
                 for part, of in zip("qkv", w.chunk(3)):
                     self.p[f"{name}.{part}"] = of
             else:
@@ -105,7 +105,7 @@ class Model:
 
 
 def train(model, tokens, told, heads):
-    """Losses and norms of as many steps as there are tokens for."""
+    """Trains for as many steps as there are tokens for. Returns each step's loss and gradient norm."""
     parameters = list(model.p.values())
     muon = model.matrices() if "01_muon" in model.changes else []
     others = [w for w in parameters if all(w is not m for m in muon)]
@@ -124,7 +124,7 @@ def train(model, tokens, told, heads):
         loss.backward()
         norms.append(torch.nn.utils.clip_grad_norm_(parameters, told["grad_clip"]).item())
         losses.append(loss.item())
-        with unittest.mock.patch.object(torch, "bfloat16", torch.float64):  # which Muon would compute in
+        with unittest.mock.patch.object(torch, "bfloat16", torch.float64):  # Muon would compute in bfloat16
             for optimizer in optimizers:
                 optimizer.step()
                 optimizer.zero_grad()

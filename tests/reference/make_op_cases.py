@@ -39,8 +39,8 @@ def f64(x):
 
 
 def case(name, compute, inputs, outputs, before=None, reduce=1, replaced=()):
-    """`compute` maps the operands in f64 to the outputs named in `outputs`; `before` is what they start from,
-    and what is computed adds to unless they are `replaced`."""
+    """Adds a case. `compute` maps the operands in f64 to the outputs named in `outputs`. `before` has the outputs'
+    values before the op, which adds to them unless they are in `replaced`."""
     before = before or {}
     results = compute(**{k: f64(v) for k, v in inputs.items()})
     if isinstance(results, torch.Tensor):
@@ -67,7 +67,7 @@ def gradient(function, dout, *operands):
 
 
 def f32_exact(value):
-    """A Python float that f32 holds, so that both sides scale by the same number."""
+    """The Python float that f32 stores for `value`, so that both sides scale by the same number."""
     return float(torch.tensor(value, dtype=torch.float32))
 
 
@@ -94,7 +94,7 @@ def elementwise():
     case("addcmul", lambda a, b, value: value * a * b, {"a": a, "b": b, "value": value}, ["x"], {"x": x})
     d = b.abs() + 0.1
     case("addcdiv", lambda a, b, value: value * a / b, {"a": a, "b": d, "value": value}, ["x"], {"x": x})
-    # x *= factor, as a difference: the file's outputs are what accumulates onto `before`.
+    # x *= factor is written as a difference, since a case's outputs are added to `before`.
     case("scale_by", lambda factor: f64(x) * factor - f64(x), {"factor": f32_exact(0.37)}, ["x"], {"x": x})
 
 
@@ -142,7 +142,7 @@ def embedding():
         case("embedding_backward" + suffix,
              lambda tokens, dout: gradient(lambda w: F.embedding(tokens, w), dout, f64(wte)),
              {"tokens": tokens, "dout": dout}, ["dwte"], {"dwte": normal(V, C)}, reduce=B * T)
-        normal(B, T, C)  # of no case: so that the draws after it stay what they were
+        normal(B, T, C)  # keeps later random draws as they were; part of no case
         case("position_backward" + suffix,
              lambda dout: gradient(lambda w: w[:T].expand(B, T, C), dout, f64(wpe)),
              {"dout": dout}, ["dwpe"], {"dwpe": normal(T + 2, C)}, reduce=B)
@@ -281,7 +281,7 @@ def attention():
              ["q", "k", "v"])
         case("merge_qkv" + suffix, lambda q, k, v: torch.cat([merge(q), merge(k), merge(v)], -1),
              {"q": q, "k": k, "v": v}, ["qkv"])
-        normal(3 * C)  # of no case, as above
+        normal(3 * C)  # keeps later random draws as they were
         case("split_heads" + suffix, lambda x: heads(x), {"x": x}, ["out"])
         case("merge_heads" + suffix, lambda x: merge(x), {"x": q}, ["out"])
 
@@ -292,7 +292,7 @@ def attention():
         case("add_mask" + suffix, lambda mask: mask.expand(B, NH, T, T), {"mask": mask.to(torch.float32)},
              ["att"], {"att": att})
 
-        # Nothing above the diagonal may be read: there stands NaN.
+        # NaN above the diagonal, where no op may read.
         above = torch.ones(T, T).triu(1) == 1
         hidden = lambda x: x.masked_fill(above, math.nan)
         causal = lambda x: torch.softmax(x.masked_fill(above, -math.inf), -1)
@@ -340,7 +340,7 @@ def flash_attention():
         qkv, dout = normal(B, T, 3 * C, scale=scale), normal(B, T, C)
         case("attention_forward" + suffix, attention, {"qkv": qkv}, ["out", "lse"], reduce=T + HS * scale**2)
         if scale > 1:
-            continue  # saturated: what is left of the gradient is rounding
+            continue  # the softmax is saturated: the gradient is mostly rounding
         out, lse = (x.to(torch.float32) for x in attention(f64(qkv)))
         case("attention_backward" + suffix, lambda dout, qkv, **_: gradient(lambda x: attention(x)[0], dout, qkv),
              {"dout": dout, "out": out, "lse": lse, "qkv": qkv}, ["dqkv"], reduce=T + 4 * HS)
@@ -379,7 +379,7 @@ def classifier():
          lambda **_: gradient(lambda x: F.cross_entropy(x.reshape(-1, 13), targets.reshape(-1).long()), 1.0,
                               f64(logits)),
          {"dlogp": dlogp, "logp": log_softmax(f64(logits)).to(torch.float32)}, ["dlogits"], reduce=13)
-    # Columns from V on may hold anything.
+    # Columns from V on hold NaN, since they may hold anything.
     for suffix, (B, T, V, padded) in (("", (2, 5, 11, 16)), (".wide", (1, 2, 517, 517)), (".V1", (2, 2, 1, 3))):
         logits, targets = normal(B, T, padded, scale=3), integers(V, B, T)
         logits[..., V:], targets[0, 0] = math.nan, V - 1
@@ -416,7 +416,7 @@ def clipping():
     for suffix, parts, max_norm in (("", normal(7).abs() * 9, 1.0), (".within", normal(3).abs() * 1e-3, 1.0),
                                     (".zero", torch.zeros(4), 1.0), (".large", normal(28).abs() * 1e20, 0.5)):
         def clip(parts, max_norm):
-            # clip_grad_norm_ on gradients that have these sums of squares.
+            # torch's clip_grad_norm_ on gradients with these sums of squares.
             grads = [torch.nn.Parameter(s.sqrt().reshape(1)) for s in parts]
             for g in grads:
                 g.grad = g.detach().clone()
@@ -427,7 +427,7 @@ def clipping():
              reduce=parts.numel())
 
 
-    # Several tensors; loss_scaler is {scale, good steps, skipped steps, overflow}.
+    # Cases of several tensors; loss_scaler is {scale, good steps, skipped steps, overflow}.
     for suffix, size, max_norm, before, after in (
             ("", 3.0, 1.0, None, None), (".within", 1e-3, 1.0, None, None),
             (".scaled", 2e3, 1.0, [1024.0, 7.0, 2.0, 1.0], [1024.0, 8.0, 2.0, 0.0]),
@@ -452,7 +452,7 @@ def clipping():
 
 
 def adamw():
-    """Moments that earlier steps left, then step t of torch.optim.AdamW on clip * g."""
+    """Step t of torch.optim.AdamW on clip * g, from moments that earlier steps left."""
     for suffix, t, lr, clip, scaler in (("", 3.0, 1e-2, 0.25, None), (".first", 1.0, 6e-4, 1.0, None),
                                         (".late", 20000.0, 1e-3, 1.0, None),
                                         (".skipped", 7.0, 1e-2, 0.5, [1024.0, 9.0, 3.0, 0.0])):
@@ -553,8 +553,8 @@ def products_added():
 
 
 def muon():
-    """Its two ops; and steps of torch.optim.Muon, which is made to compute in f64: the tensors of these, named
-    muon/<operand>, belong to no case of an op."""
+    """Muon's two ops; and steps of torch.optim.Muon, patched to compute in f64, whose tensors, named muon/<operand>,
+    belong to no op's case."""
     clip, beta, decay, rate = (f32_exact(x) for x in (0.25, 0.95, 0.1, 0.02))
     for suffix, shape in (("", (3, 5, 7)), (".one", (1, 67)), (".tall", (2, 2, 9, 4))):
         for kind, optional in (("", {}), (".scaled", {"loss_scaler": torch.tensor([1024.0, 9.0, 3.0, 0.0])})):
@@ -616,7 +616,7 @@ def tokens_alone():
 
 
 def save():
-    """The safetensors container: length of the header, header in JSON, data."""
+    """Writes the safetensors container: length of the header, header in JSON, data."""
     header, data = {"__metadata__": dict(sorted(reductions.items()))}, b""
     for name, x in sorted(tensors.items()):
         raw = x.numpy().tobytes()
