@@ -1,6 +1,6 @@
-// What the fuzz targets share. Each target is a parser: it takes any bytes, and either likes them or throws
-// an InputError of one line. Anything else (another exception, a crash, a sanitizer's finding, a hang) is a
-// bug.
+// What the fuzz targets share. Each target is a parser that takes any bytes, and either accepts them or
+// throws an InputError of one line. Anything else (another exception, a crash, a sanitizer's finding, a hang)
+// is a bug.
 #pragma once
 
 #include <sys/mman.h>
@@ -22,14 +22,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace stepladder::fuzz {
 
-/// Ends the process, as a finding, unless `ok`.
+/// Reports `what` as a finding and ends the process unless `ok`.
 inline void require(bool ok, const std::string& what) {
   if (ok) return;
   std::fprintf(stderr, "finding: %s\n", what.c_str());
   std::abort();
 }
 
-/// A file of these bytes in memory, for parsers that take a path.
+/// A file in memory with these bytes, for parsers that take a path.
 class MemoryFile {
  public:
   explicit MemoryFile(std::string_view bytes) : fd_(::memfd_create("input", MFD_CLOEXEC)) {
@@ -46,8 +46,8 @@ class MemoryFile {
   int fd_;
 };
 
-/// A folder of this process's own, in memory where it can, for parsers that look beside a file; removed at
-/// the end.
+/// This process's temporary folder, in memory where possible, for parsers that read files beside theirs;
+/// removed at the end.
 inline const std::string& folder() {
   static const std::string path = [] {
     const std::filesystem::path memory = "/dev/shm";
@@ -64,13 +64,13 @@ inline void write_file(const std::string& path, std::string_view bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-/// The input as two files: what is before its first NUL, and what is after.
+/// The input as two files: the bytes before its first NUL, and those after.
 inline std::pair<std::string_view, std::string_view> halves(std::string_view input) {
   const size_t end = std::min(input.find('\0'), input.size());
   return {input.substr(0, end), input.substr(std::min(end + 1, input.size()))};
 }
 
-/// Runs a parser. False where it refused its input as it should.
+/// Runs a parser. False if it refused its input with a proper InputError.
 template <class Parse>
 bool accepts(Parse parse) {
   try {

@@ -1,4 +1,4 @@
-// The ladder table, ours and one of a file.
+// The ladder table, parsed as our own and as a file's.
 #include "bench/plan/ladder.h"
 #include "bench/results/json.h"
 #include "tests/fuzz/fuzz.h"

@@ -9,7 +9,7 @@ namespace {
 
 using namespace stepladder;
 
-/// The path of the smallest model there is.
+/// The path of the smallest possible model.
 std::string model() {
   const std::string path = fuzz::folder() + "/model.safetensors";
   constexpr int64_t C = 4, V = 3, kMaxT = 2;

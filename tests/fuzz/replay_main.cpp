@@ -1,4 +1,4 @@
-// Runs a fuzz target over the files of the folders named, without a fuzzer: what was found once stays fixed.
+// Runs a fuzz target over the files in the folders named, without a fuzzer, so that past findings stay fixed.
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -16,5 +16,5 @@ int main(int argc, char** argv) {
       ++count;
     }
   std::cout << count << " inputs" << std::endl;
-  return count == 0;  // a corpus that is not there tests nothing
+  return count == 0;  // an absent corpus tests nothing
 }

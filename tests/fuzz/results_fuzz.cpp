@@ -1,4 +1,4 @@
-// A results file, as a kill, `cat` or anyone may have left it; gzip's too.
+// Results files, plain or gzipped, as a kill, `cat` or anyone may have left them.
 #include "bench/base/gzip.h"
 #include "bench/report/report.h"
 #include "bench/report/speedups.h"

@@ -6,7 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace stepladder;
-  constexpr int64_t kMaxParams = 1 << 16;  // as large as an input may claim to be and still be quick
+  constexpr int64_t kMaxParams = 1 << 16;  // the largest input that is still quick
   static const std::unique_ptr<Ops> ops = make_cpu_ops();
   static const TrainerFactory& make = linked_rungs().front().make;
   const fuzz::MemoryFile file(fuzz::text_of(data, size));

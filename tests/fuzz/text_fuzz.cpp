@@ -1,4 +1,4 @@
-// Text through the tokenizer: GPT-2's byte tokens, and its vocabulary where it is at hand.
+// Text through the tokenizer: GPT-2's byte tokens, and its vocabulary if present.
 #include <filesystem>
 #include <optional>
 
@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(fuzz::text_of(data, size));
   fuzz::require(decode_bytes(encode_bytes(text)) == text, "byte tokens that do not read back");
   if (!bpe) return 0;
-  // What is not UTF-8 is read as U+FFFD, so that the second time must change nothing.
+  // Encoding reads invalid UTF-8 as U+FFFD; a second round trip must change nothing.
   const std::string valid = bpe->decode(bpe->encode(text));
   fuzz::require(bpe->decode(bpe->encode(valid)) == valid, "tokens that do not read back");
   return 0;
