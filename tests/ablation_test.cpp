@@ -1,6 +1,6 @@
-// The promises of ablations: they are what git merges, or written because it can't; they learn what the
-// ladder learns; and each takes out of the last rung, or puts into the first, what its rung is about and
-// nothing less.
+// The promises of ablations: each is what git merges, or is written by hand because git can't merge it; it
+// learns what its ladder learns; and it takes all of its rung's change out of the last rung, or puts all of
+// it into the first.
 #include "bench/report/ablation.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ std::string merged_file(const Ablation& ablation) {
   return STEPLADDER_BIN "/../generated/" + ablation.name + ".cpp";
 }
 
-/// As git merges it: what changes between the rung and the one below, into the reference.
+/// The ablation as git merges it: the diff between its rung and the rung below, applied to its reference.
 Output merge(const Ablation& ablation) {
   std::string from = our_rung(ablation.rung.name)->shown, to = our_rung(ablation.rung.parent)->shown;
   if (ablation.kind == "only") std::swap(from, to);
@@ -62,27 +62,27 @@ std::vector<Ablation> built() {
   return all;
 }
 
-/// Those of the ladder of time, which all learn the same.
+/// Ablations of the ladder of time, whose trainers all learn the same.
 std::vector<Ablation> built_of_time() {
   std::vector<Ablation> all = built();
   std::erase_if(all, [](const Ablation& a) { return !ladder().listed(a.rung.name); });
   return all;
 }
 
-/// What a trainer calls while it is prepared and makes two steps.
+/// The ops that a trainer calls in its preparation and two steps.
 Calls calls_of(const std::string& trainer) {
   Training training(trainer);
   training.losses(2);
   return training.recording.calls;
 }
 
-/// The trainer that runs as what an ablation is measured against.
+/// The trainer of the rung that an ablation is measured against.
 std::string reference_of(const Ablation& ablation) {
   const Rung* rung = our_rung(ablation.reference.name);
   return rung ? rung->trainer : ablation.reference.name;
 }
 
-/// Their names alone, and "bf16" where there are 16-bit operands.
+/// The names of the ops called, and "bf16" if an operand has 16 bits.
 std::set<std::string> names_of(const Calls& calls) {
   std::set<std::string> names;
   for (const std::string& call : calls) {
@@ -199,7 +199,7 @@ TEST(Ablations, ChangeTheCallsOfTheirReferenceInTheRightDirection) {
   struct Change {
     Names gained, lost;
   };
-  // Some of what has to appear and to disappear; shapes alone change with the vocabulary.
+  // Some of the ops that have to appear and to disappear; the vocabulary's rung changes shapes alone.
   const std::map<std::string, Change> expected = {
       {"without/03_fused_adamw", {{"addcdiv", "sum_of_squares"}, {"adamw", "clip_grad_norm"}}},
       {"without/04_pinned_loader", {{"upload"}, {"stage", "receive"}}},
@@ -260,7 +260,7 @@ TEST(Ablations, ChangeTheCallsOfTheirReferenceInTheRightDirection) {
       {"only/07_soft_cap", {}},
       {"only/08_untied_head", {}},
   };
-  // What these change are values, before the first step or within an op.
+  // Rungs that change no call, only values: initial weights, or the result of an op.
   const std::set<std::string> of_values = {"06_zero_projections", "07_soft_cap"};
   std::map<std::string, Calls> references;
   for (const Ablation& ablation : built()) {

@@ -16,7 +16,7 @@ std::vector<int64_t> sizes() {
 
 class AdamWGpuTest : public OpAgreement {
  protected:
-  /// Five operands of each tensor for adamw_of(): w, g, m, v, low. Odd tensors have no low.
+  /// Operands of adamw_of(), five for each tensor: w, g, m, v, low. Every second tensor leaves low unused.
   std::vector<Array> operands(DType type) { return operands(type, type); }
   std::vector<Array> operands(DType gradients, DType type) {
     std::vector<Array> arrays;
@@ -30,7 +30,7 @@ class AdamWGpuTest : public OpAgreement {
     }
     return arrays;
   }
-  /// `skip` leaves out the first elements of every tensor: where it is odd, nothing is aligned.
+  /// A call of AdamWStep on every tensor from its element `skip` on; an odd `skip` leaves them unaligned.
   static Call adamw_of(int64_t skip, bool scaled) {
     return [=](Ops& o, const std::vector<Tensor>& t) {
       const auto rest = [skip](const Tensor& x) {
@@ -55,7 +55,7 @@ class AdamWGpuTest : public OpAgreement {
 };
 
 TEST_F(AdamWGpuTest, AdamWAgreesForAnySizeTypeAndStep) {
-  // Terms of at most 1, and an update of at most lr * (|mhat| / sqrt(vhat) + decay) = 0.02 * 10.
+  // A parameter's terms are at most 1, its update at most lr * (|mhat| / sqrt(vhat) + decay) = 0.02 * 10.
   const Tolerance few{16.0F * kEps, 0.0F};
   for (const DType type : kFloatTypes) {
     for (const float t : {1.0F, 2.0F, 1000.0F}) {
@@ -95,7 +95,7 @@ TEST_F(AdamWGpuTest, UnalignedTensorsAgree) {
 
 TEST_F(AdamWGpuTest, AnOverflownStepChangesNothingAndDoesNotCount) {
   for (const DType type : kFloatTypes) {
-    // Five steps were skipped: t = 6 is the first that counts.
+    // Five steps were skipped, so step 6 counts as the first.
     std::vector<Array> arrays = operands(type);
     arrays.push_back(values({0.02F, 6.0F}));
     arrays.push_back(values({0.5F}));
@@ -122,7 +122,8 @@ TEST_F(AdamWGpuTest, NarrowAccessGivesTheSame) {
     if (arrays[i].output) expect_near(got[i], expected[i], rounded({16.0F * kEps, 0.0F}, DType::bf16), i);
 }
 
-/// clip_grad_norm of operands 2.. (but the last, where it is the loss scaler): factor and norm come first.
+/// clip_grad_norm of the gradients in operands 2 and up; operands 0 and 1 are the factor and the norm, the
+/// last is the loss scaler if `scaled`.
 Call clip_of(float max_norm, bool scaled, int64_t skip = 0) {
   return [=](Ops& o, const std::vector<Tensor>& t) {
     std::vector<Tensor> grads;
@@ -187,7 +188,7 @@ TEST_F(AdamWGpuTest, LossScalerFollowsTheGradients) {
   };
   for (const Case& c : {Case{1024.0F, 0.0F, false}, Case{1024.0F, 1999.0F, false}, Case{1024.0F, 7.0F, true},
                         Case{0x1p24F, 1999.0F, false}}) {
-    // The flag of the step before is still set.
+    // Each state starts with the overflow flag that the previous step left set.
     std::vector<Array> arrays = {out({1}), out({1}), grads, inout(values({c.scale, c.good, 3.0F, 1.0F}))};
     if (c.overflow) arrays[2].values[4999] = std::numeric_limits<float>::infinity();
     const std::string what = cat("scale ", c.scale, " after ", c.good, c.overflow ? ", overflow" : "");
@@ -207,7 +208,8 @@ TEST_F(AdamWGpuTest, LossScalerFollowsTheGradients) {
   EXPECT_EQ(got[3][3], 1.0F);
 }
 
-// What check() lets pass: the other misfits are those of OpCpu.MisfitShapesAndTypesThrowNamingTheOp.
+// Misfits that check() lets pass and the kernels refuse. OpCpu.MisfitShapesAndTypesThrowNamingTheOp tests
+// those that check() refuses.
 TEST_F(AdamWGpuTest, ItsKernelsRefuseABetaOfOneAndGradientsOfTwoTypesOrNone) {
   bind(1, 1, 48);
   const auto tensor = [](int64_t n, DType dtype = DType::f32) { return Tensor{nullptr, dtype, {n}, "t"}; };

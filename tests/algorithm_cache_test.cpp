@@ -1,4 +1,4 @@
-// Matmul algorithms on disk: a round trip, and files that must not be believed.
+// Files of matmul algorithms: a round trip, and damaged or foreign files that are ignored.
 #include "model/algorithm_cache.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class AlgorithmCacheTest : public testing::Test {
   void SetUp() override { write_algorithm_cache(path_, kSource, some_algorithms()); }
 
   FoundAlgorithms read() const { return read_algorithm_cache(path_, kSource); }
-  /// The good file with the first `from` replaced.
+  /// The text of the good file with the first `from` replaced by `to`.
   std::string damaged(const std::string& from, const std::string& to) const {
     std::string text = read_file(path_);
     const size_t at = text.find(from);
@@ -116,7 +116,7 @@ TEST_F(AlgorithmCacheTest, IgnoresWhatIsNotAsWritten) {
   expect_ignored(std::string((16 << 20) + 1, ' '));
 }
 
-// With a checksum that fits, which only malice or a bug would write.
+// The entries have a valid checksum, as only malice or a bug would write.
 TEST_F(AlgorithmCacheTest, IgnoresEntriesThatAreNoAlgorithms) {
   const auto with = [&](const std::string& entries) {
     uint64_t hash = 0xcbf29ce484222325U;

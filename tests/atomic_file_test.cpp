@@ -21,7 +21,7 @@ namespace {
 int flushed_folders = 0;
 }
 
-/// The C library's, which counts folders too.
+/// Replaces the C library's fsync() to count flushed folders.
 extern "C" int fsync(int fd) {
   struct stat what {};
   if (::fstat(fd, &what) == 0 && S_ISDIR(what.st_mode)) ++flushed_folders;
@@ -50,7 +50,7 @@ TEST(AtomicFile, WhatItReplacesKeepsItsModeAndOwner) {
   const std::string path = folder / "file";
   write_file(path, "old");
   ASSERT_EQ(::chmod(path.c_str(), 0640), 0);
-  const bool given = ::chown(path.c_str(), 65534, 65534) == 0;  // which root alone can
+  const bool given = ::chown(path.c_str(), 65534, 65534) == 0;  // succeeds for root alone
   write_atomically(path, "new");
   struct stat file {};
   ASSERT_EQ(::stat(path.c_str(), &file), 0);
@@ -66,7 +66,7 @@ TEST(AtomicFile, AFileThatCannotBeReplacedIsNamedBeforeItIsWritten) {
   {
     const Nobody nobody;
     if (::geteuid() == 0 || !nobody.there_is_one()) GTEST_SKIP() << "root alone is here";
-    const bool others = ::geteuid() == 65534;  // else it is this user's own
+    const bool others = ::geteuid() == 65534;  // false: the file is this user's own
     EXPECT_TRUE(!others || says(input_error([&] { AtomicFile file(path); }), {path}));
   }
   if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
@@ -75,7 +75,7 @@ TEST(AtomicFile, AFileThatCannotBeReplacedIsNamedBeforeItIsWritten) {
   EXPECT_TRUE(says(input_error([&] { AtomicFile file(path); }), {path}));
   ::umount(path.c_str());
   write_atomically(path, "new");
-  // One that only root may change, on file systems that have such.
+  // An immutable file, which only root may change; not every file system supports the flag.
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   int flags = 0;
   if (::ioctl(file.get(), FS_IOC_GETFLAGS, &flags) != 0) return;

@@ -1,4 +1,4 @@
-"""A headless Chromium, spoken to over its debugging pipe; needs no package."""
+"""A headless Chromium, controlled over its debugging pipe; needs no Python package."""
 
 import json
 import os
@@ -13,19 +13,20 @@ NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chro
 
 
 def find() -> str | None:
-    """The browser's path, if there is one."""
+    """The browser's path; None if there is no browser."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class Browser:
-    """A page in a browser of its own. Everything that it reports is in `events`."""
+    """A page in a new browser; `events` has everything that the browser reports."""
 
     def __init__(self) -> None:
         self.events: list[dict] = []
         self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
-        # The debugging pipe is looked for at 3 and 4; from_browser, opened last, is neither of them. (dash knows no 10.)
+        # Chromium expects the debugging pipe at descriptors 3 and 4; from_browser, opened last, has neither number. (bash,
+        # as dash knows no 10.)
         self._process = subprocess.Popen(
             ["bash", "-c", f'exec "$@" 3<&{to_browser} 4>&{from_browser}', "bash", find(), "--headless",
              "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage",
@@ -74,7 +75,7 @@ class Browser:
         return json.loads(message)
 
     def open(self, path: Path, width: int = 1280, dark: bool = False) -> None:
-        """Loads a file and waits until it is there."""
+        """Loads a file and waits until it is loaded."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1,
                   mobile=width < 600)
         scheme = "dark" if dark else "light"
@@ -85,7 +86,7 @@ class Browser:
             self.events.append(self._next())
 
     def evaluate(self, expression: str):
-        """The value of a JavaScript expression, or what it promises."""
+        """The value of a JavaScript expression, awaited if it is a promise."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(json.dumps(answer["exceptionDetails"]))
@@ -96,6 +97,6 @@ class Browser:
                 if event["method"] == "Network.requestWillBeSent"]
 
     def complaints(self) -> list[dict]:
-        """What the console says and what was thrown."""
+        """Messages on the console, and exceptions thrown."""
         return [event["params"] for event in self.events
                 if event["method"] in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded")]

@@ -1,4 +1,4 @@
-"""scripts/build_times.py: what programs share is built and counted once, what each needs alone is its own."""
+"""scripts/build_times.py: files that programs share are built and counted once, a program's own files as its own."""
 
 import contextlib
 import io
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "scripts"))
 import build_times
 
-# A command that works for some hundredths of a second, and says so in a file.
+# A shell command that computes for some hundredths of a second, then makes a file.
 WORK = f"{sys.executable} -c 'sum(range(3000000))' && touch"
 NINJA = f"""
 rule work

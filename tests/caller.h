@@ -1,4 +1,4 @@
-// A connection over TCP that says what no rank would.
+// A TCP connection that sends what no rank would.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace stepladder {
 
 class Caller {
  public:
-  /// To "host:port", once somebody listens there.
+  /// Connects to `to`, "host:port"; waits up to 10 s for a listener.
   explicit Caller(const std::string& to) {
     const size_t colon = to.find(':');
     const sockaddr_in address = resolve(to.substr(0, colon), std::stoi(to.substr(colon + 1)));
@@ -24,7 +24,7 @@ class Caller {
     socket_.prepare();
   }
   void say(const std::string& line) const { EXPECT_TRUE(socket_.send(line)); }
-  /// The next line; "" at the end.
+  /// The next line received; "" at the end of the connection.
   std::string hear() { return socket_.line(pending_, in_seconds(10.0)).value_or(""); }
 
  private:

@@ -1,4 +1,4 @@
-"""Charts of a results file: what is drawn, what is not, and what a damaged file is answered with."""
+"""Charts of a results file: what is drawn, what is not, and the answers to damaged files."""
 
 import copy
 import json
@@ -72,7 +72,7 @@ def sample(batches=(4,)):
 
 
 def twice_as_long(data):
-    """`data` with the steps of each run once more after them."""
+    """`data` with each run's steps repeated once."""
     for item in data["runs"]:
         item["steps"] = {key: 2 * column for key, column in item["steps"].items()}
     return data
@@ -89,7 +89,7 @@ def with_peers(data):
 
 
 def with_other_peer(data):
-    """`data` with a peer of a ladder of one's own, a third as fast, beside each rung."""
+    """`data` with a peer from a user's own ladder beside each rung, a third as fast."""
     for rung, ms in RUNGS.items():
         data["variants"].append(row(f"jax/{rung}", 4, 3 * ms) | {"peer": "jax"})
         data["runs"] += [run(f"jax/{rung}", 4, number, 3 * ms) | {"peer": "jax"} for number in range(ROUNDS)]
@@ -99,7 +99,7 @@ def with_other_peer(data):
 
 
 def with_energy(data):
-    """`data` with cycles of its rungs, at 2 GHz but 02_tf32's at 1.5, and with joules of all, at 500 W."""
+    """`data` with cycles of its rungs, at 1.5 GHz for 02_tf32 and 2 GHz for the others, and joules of all, at 500 W."""
     for item in data["variants"]:
         ms = item["median_step_ms"]["value"]
         item["joules"] = {"value": ms / 2, "lo": ms / 2 - 0.1, "hi": ms / 2 + 0.1}
@@ -120,8 +120,8 @@ LOSS = 7.0
 
 
 def until_loss(data, gave_up=()):
-    """`data` with its runs of batch 4 trained until a validation loss of 7, evaluated every 4 steps; those of
-    `gave_up`, which are (rung, round), get to 8.8."""
+    """`data` with its runs of batch 4 trained until a validation loss of 7, evaluated every 4 steps; runs in `gave_up`,
+    pairs of rung and round, get to 8.8."""
     for item in data["runs"]:
         if item["config"] == config(4) and item["summary"]:
             reached, seconds = (item["variant"], item["round"]) not in gave_up, sum(item["steps"]["step_ms"]) / 1e3
@@ -150,7 +150,7 @@ def until_loss(data, gave_up=()):
 
 
 def disturbed(data, rung, rounds, how="throttled"):
-    """`data` with a device that was throttled, or shared, in these rounds of a rung."""
+    """`data` with these rounds of a rung on a device that was throttled, or shared."""
     for item in data["runs"]:
         if item["variant"] == rung and item["round"] in rounds:
             item["summary"][how] = True
@@ -164,7 +164,7 @@ def variant(data, name):
 
 
 def everything():
-    """Results that every chart has something of: peers, energy and cycles, memory by name, MFU, a loss trained to, two
+    """Results with something for every chart: peers, energy and cycles, memory by name, MFU, a loss trained to, two
     batches, two numbers of devices."""
     data = with_energy(with_peers(sample()))
     memory = {"live_peak": 100 * 2**20, "reserved_peak": 110 * 2**20, "process_peak": 120 * 2**20,
@@ -234,7 +234,7 @@ def read(data):
 
 
 def draw(text):
-    """Draws a file with this text. Returns exit status, what is said of it, and the charts by name."""
+    """Draws the charts of a file with this text. Returns exit status, messages, and charts by name."""
     with tempfile.TemporaryDirectory() as folder:
         path, out = Path(folder, "results.json"), Path(folder, "out")
         path.write_text(text)
@@ -268,7 +268,7 @@ class FileTest(unittest.TestCase):
 
     def test_what_a_killed_process_left_is_cleared(self):
         with tempfile.TemporaryDirectory() as folder:
-            for name in (".results.csv.999999999.tmp", ".results.csv.1.tmp"):  # the second one's writer lives
+            for name in (".results.csv.999999999.tmp", ".results.csv.1.tmp"):  # the writer of the second file lives
                 Path(folder, name).write_text("half")
             files.replace(Path(folder, "results.csv"), b"whole")
             self.assertEqual({path.name for path in Path(folder).iterdir()}, {"results.csv", ".results.csv.1.tmp"})
@@ -394,7 +394,7 @@ class Files(unittest.TestCase):
         self.assertIn("<title>02_tf32: 17.0 ms, 16.0 to 18.0</title>", files["ladder.svg"].decode())
 
     def test_no_colour_is_forgotten_on_a_dark_ground(self):
-        kept = {"#cc79a7", "#e69f00", "#8c9196"}  # legible on both grounds
+        kept = {"#cc79a7", "#e69f00", "#8c9196"}  # legible on light and dark grounds
         for name, file in draw(json.dumps(everything()))[2].items():
             if name.endswith("svg"):
                 light, dark = file.decode().split("@media (prefers-color-scheme: dark)")
@@ -528,7 +528,7 @@ class Energy(unittest.TestCase):
         self.assertIn("steps too short", ax.texts[-1].get_text())
 
     def of(self, *datas):
-        """By panel the joules of each rung that is listed, 0 for one without."""
+        """The joules of each listed rung, 0 without any, for each panel."""
         axes = charts.draw_energy(results.together([read(data) for data in datas])).axes
         return [{label.get_text(): next((bar.get_width() for bar in ax.patches
                                          if bar.get_y() < y < bar.get_y() + 0.6), 0)
@@ -783,7 +783,7 @@ class BesideTheLadder(unittest.TestCase):
     def test_every_share_of_the_ideal_is_within_the_axis_with_its_interval(self):
         data = everything()
         data["scaling"][0]["efficiency"] = {"value": 1.06, "lo": 0.69, "hi": 1.11}
-        for low, high in ((69, 111), (90, 106)):  # of an interval, and without one
+        for low, high in ((69, 111), (90, 106)):  # with an interval, and without one
             _, share = charts_sweep.draw_scaling(read(data)).axes
             self.assertLess(share.get_ylim()[0], low)
             self.assertGreater(share.get_ylim()[1], high)
@@ -864,13 +864,13 @@ class BesideTheLadder(unittest.TestCase):
 
 
 class ToLoss(unittest.TestCase):
-    SECONDS = {rung: (900 + STEPS * (ms + 1)) / 1e3 for rung, ms in RUNGS.items()}  # median of three rounds
+    SECONDS = {rung: (900 + STEPS * (ms + 1)) / 1e3 for rung, ms in RUNGS.items()}  # the median of three rounds
 
     def panels(self, data):
         return charts_to_loss.draw_to_loss(read(data)).axes
 
     def curves(self, ax, rung):
-        """Of each round, its line."""
+        """A rung's lines, one a round."""
         color = style.lines(list(RUNGS))[rung].color
         return [line for line in ax.lines if line.get_color() == color and len(line.get_xdata()) > 2]
 
@@ -920,7 +920,7 @@ class ToLoss(unittest.TestCase):
         whole = read(data).workloads[0].rows[0].over_rounds("loss")
         for item in data["runs"]:
             if "to_loss" in (item["summary"] or {}):
-                item["summary"]["to_loss"]["steps"] += 4000  # between its last two
+                item["summary"]["to_loss"]["steps"] += 4000  # between the last two evaluations
         short = read(data).workloads[0].rows[0].over_rounds("loss")
         self.assertEqual(list(short), list(whole)[:-1])
 
@@ -993,7 +993,7 @@ class ToLoss(unittest.TestCase):
 
 class Ablations(unittest.TestCase):
     def points(self, ax):
-        """Where each kind's markers are."""
+        """Positions of the markers of each kind of gain."""
         return {kind: [line.get_xdata()[0] for line in ax.lines if line.get_marker() == look["marker"]]
                 for kind, look in style.GAINS.items()}
 
@@ -1115,7 +1115,7 @@ class BySteps(unittest.TestCase):
 
 
 def profile(rung="13_cuda_graphs", ms=4.0):
-    """A profile of a step that is half products and a quarter idle."""
+    """A profile of a step: half matrix products, a quarter idle."""
     def op(name, flops, ms):
         return {"op": name, "type": "GEMM" if flops else "copy", "math": "half" if flops else None, "count": 1.0,
                 "ms": ms, "bytes": 1e9, "flops": flops, "intensity": flops / 1e9, "gb_per_s": 1e3 / ms,
@@ -1131,7 +1131,7 @@ def profile(rung="13_cuda_graphs", ms=4.0):
 
 
 def measured(results_data, *profile_data):
-    """Results and profiles as one, as the charts take them."""
+    """Results and profiles joined, as the charts take them."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, f"{i}.json") for i in range(len(profile_data))]
         for path, content in zip(paths, profile_data):
@@ -1201,7 +1201,7 @@ class Profiles(unittest.TestCase):
 
     def test_the_roof_is_the_measured_one_and_ops_without_products_are_not_under_it(self):
         (ax,) = charts_profile.draw_roofline(self.of(profile())).axes
-        (roof,) = ax.lines  # only of the math that there is a product in
+        (roof,) = ax.lines  # only the math mode of the products
         x, y = roof.get_data()
         self.assertEqual([*zip(x, y)], [(50, 200), (175, 700), (2000, 700)])  # 4 TB/s up to 700 TFLOP/s
         self.assertEqual(ax.collections[0].get_offsets().tolist(), [[1000.0, 625.0], [100.0, 250.0]])
@@ -1272,7 +1272,7 @@ class Profiles(unittest.TestCase):
 
 
 class Together(unittest.TestCase):
-    """Several results of one device."""
+    """Several results measured on one device."""
 
     def test_the_first_results_are_the_ladder_and_the_longest_the_loss(self):
         longer = twice_as_long(sample((8,)))

@@ -1,4 +1,4 @@
-// Checkpoints: Hugging Face's files and llm.c's, our own round trip, and damage to each.
+// Checkpoints: files of Hugging Face and llm.c, a round trip of our own, and damage to each kind.
 #include "model/checkpoint.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using nlohmann::json;
 
 const std::string kHuggingFace = STEPLADDER_TEST_DATA "/hf_parity/model.safetensors";
 
-// The model of tests/data/hf_parity.
+// The configuration of tests/data/hf_parity.
 Config tiny() {
   Config config;
   config.model = "custom";
@@ -33,7 +33,7 @@ Config tiny() {
   return config;
 }
 
-// Parameters alone on the CPU.
+// A model's parameters in CPU memory.
 struct Model {
   explicit Model(const Config& c = tiny()) : config(c) {
     Arena plan;
@@ -41,7 +41,7 @@ struct Model {
     arena = std::make_unique<Arena>(*ops, plan.bytes());
     params = Params(*arena, "params", config);
   }
-  // Every element another number.
+  // Gives each element a different number.
   void fill() {
     float next = 0.25F;
     for (const NamedTensor& t : params.each())
@@ -75,7 +75,7 @@ std::string container(const std::string& header, const std::string& data) {
   return std::string(reinterpret_cast<const char*>(&size), sizeof size) + header + data;
 }
 
-// A file's header as JSON and its data.
+// The header of a safetensors file as JSON, and its data.
 std::pair<json, std::string> parts_of(const std::string& file) {
   uint64_t size = 0;
   std::memcpy(&size, file.data(), sizeof size);
@@ -278,7 +278,7 @@ TEST(HuggingFace, NamesWithoutPrefixMasksAndATiedHeadAreAccepted) {
   expect_equal(model.params, expected.params);
 }
 
-// kHuggingFace with its tensors under other names.
+// The file kHuggingFace with its tensors renamed.
 std::string renamed(const std::function<std::string(const std::string& name)>& rename) {
   const auto [header, data] = parts_of(read_file(kHuggingFace));
   json names;
@@ -302,7 +302,7 @@ TEST(HuggingFace, WrappersNamesAreStripped) {
   for (const std::string prefix :
        {"_orig_mod.", "module.", "model.", "module._orig_mod.", "_orig_mod.module."})
     expect_loads_as_hugging_faces(renamed([&](const std::string& name) { return prefix + name; }));
-  expect_loads_as_hugging_faces(renamed([](const std::string& name) {  // each block compiled by itself
+  expect_loads_as_hugging_faces(renamed([](const std::string& name) {  // torch.compile() of one block
     return name.starts_with("transformer.h.1.") ? "transformer.h.1._orig_mod." + name.substr(16) : name;
   }));
 }
@@ -322,7 +322,7 @@ TEST(HuggingFace, AHeadWithoutTheEmbeddingItIsTiedToIsBoth) {
       [](const std::string& name) { return name == "transformer.wte.weight" ? "lm_head.weight" : name; }));
 }
 
-// nanoGPT's, llm.c's and build-nanogpt's models in PyTorch.
+// nn.Linear stores a weight as (out,in), as in PyTorch models of nanoGPT, llm.c and build-nanogpt.
 TEST(HuggingFace, LinearsWeightsAreTakenAsTheyLie) {
   auto [header, data] = parts_of(read_file(kHuggingFace));
   for (auto& [name, value] : header.items()) {
@@ -375,7 +375,7 @@ TEST(HuggingFace, AnUntiedHeadIsRefused) {
 
 TEST(HuggingFace, HalfPrecisionIsWidenedExactly) {
   const TempFolder folder;
-  // bits, value
+  // 16-bit patterns and their values.
   const std::vector<std::pair<uint16_t, float>> f16 = {
       {0x3C00, 1.0F},          {0xC000, -2.0F},      {0x3555, 0x1.554p-2F},
       {0x7BFF, 65504.0F},      {0x0400, 0x1.0p-14F}, {0x0001, 0x1.0p-24F},
@@ -565,7 +565,7 @@ TEST(HuggingFace, AnotherArchitectureIsRefused) {
 
 constexpr int32_t kPaddedV = 192;
 
-// `model` in llm.c's layout; `to_bytes` spells one element.
+// A file of `model` in llm.c's layout; `to_bytes` encodes one element.
 std::string llmc_file(const Model& model, int32_t version,
                       const std::function<std::string(float)>& to_bytes) {
   const Config& c = model.config;
@@ -640,7 +640,7 @@ TEST(Llmc, DamageIsRefused) {
   EXPECT_TRUE(says(error(with_field(5, 4)), {"gpt2.bin", "NH=4", "NH=2", "--model"}));
 }
 
-// A trainer that has random weights and moments, and trains nothing.
+// A trainer with random weights and moments that trains nothing.
 struct Resting final : Trainer {
   Resting(Ops& ops, Arena& arena, const Config& config) : Trainer(ops, arena, config, {}) {}
   Tensor loss_scaler = config.half == f16 ? arena.alloc("batch/loss_scaler", f32, {4}) : Tensor{};
@@ -669,7 +669,7 @@ struct Resumable {
       for (const NamedTensor& t : group->each()) {
         ++seed;
         uint64_t i = 0;
-        for (float& x : Model::values(t.tensor)) {  // any bits, subnormals too, and in the moments NaN
+        for (float& x : Model::values(t.tensor)) {  // any bits; NaN and infinity in moments alone
           x = std::bit_cast<float>(static_cast<uint32_t>(random_bits(seed, i++)));
           if (!std::isfinite(x) && group == &own.params) x = -0.0F;
         }
@@ -779,7 +779,7 @@ TEST(Resume, KeepsTheLossScalerAndStartsANewOneWhereThereWasNone) {
   save_checkpoint(folder / "plain", *plain.ops, *plain.trainer, {});
   EXPECT_EQ(load("scaled"), state);
   EXPECT_EQ(load("plain"), start);
-  load_checkpoint(folder / "scaled", *plain.ops, *plain.trainer, tiny());  // has no use for it
+  load_checkpoint(folder / "scaled", *plain.ops, *plain.trainer, tiny());  // the loss scaler is ignored
 }
 
 TEST(Resume, ACheckpointIsAWeightsFileToo) {

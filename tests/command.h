@@ -1,4 +1,4 @@
-// Command lines for tests to run, and what they came to.
+// Runs shell command lines for tests.
 #pragma once
 
 #include <signal.h>
@@ -18,14 +18,14 @@ struct Outcome {
   std::string out, err;
 };
 
-/// A shell's command line in `folder`; what it says stays there, in out.txt and err.txt.
+/// Runs a shell command line in `folder`; its output stays there, in out.txt and err.txt.
 inline Outcome run_in(const TempFolder& folder, const std::string& command) {
   const int status = std::system(cat("cd ", folder / "", "; { ", command, "; } >out.txt 2>err.txt").c_str());
   return {exit_code(status), read_file(folder / "out.txt"), read_file(folder / "err.txt")};
 }
 
-/// Starts a shell's command line in `folder` in the background, in its own process group; what it says goes
-/// to out.txt and err.txt there. With `exec` at its end the shell becomes what is waited for, or killed.
+/// Starts a shell command line in `folder` in the background, in its own process group; its output goes to
+/// out.txt and err.txt there. Put `exec` before the last command, so that the returned id is that program's.
 inline pid_t start_in(const TempFolder& folder, const std::string& command) {
   const std::string line = cat("cd ", folder / "", "; exec >out.txt 2>err.txt; ", command);
   const pid_t pid = ::fork();

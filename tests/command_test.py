@@ -1,4 +1,4 @@
-"""What the installed package's command does before it starts the program: python/stepladder/command.py."""
+"""What the installed package's command does before it starts the program (python/stepladder/command.py)."""
 
 import ast
 import contextlib
@@ -20,7 +20,7 @@ spec.loader.exec_module(command)
 
 
 class Started(Exception):
-    """In place of the program."""
+    """Raised in place of starting the program."""
 
 
 class Command(unittest.TestCase):
@@ -44,11 +44,11 @@ class Command(unittest.TestCase):
             self.addCleanup(patch.stop)
 
     def prepare(self, code: str) -> None:
-        """The script that fetches the data."""
+        """Writes a stand-in for the script that fetches the data."""
         (self.scripts / "prepare_data.py").write_text(f"import sys\nfrom pathlib import Path\n{code}\n")
 
     def run_command(self, *arguments: str):
-        """Exit status, None where the program was started, and what was said."""
+        """The exit status (None where the program was started) and stderr."""
         with mock.patch.object(sys, "argv", ["stepladder", *arguments]), contextlib.redirect_stderr(io.StringIO()) as said:
             try:
                 status = command.main()
@@ -115,7 +115,7 @@ class Command(unittest.TestCase):
         (self.folder / "cache").unlink()
         self.cache.mkdir(parents=True)
         self.cache.chmod(stat.S_IRUSR | stat.S_IXUSR)
-        if os.geteuid() != 0:  # whom permissions don't hold for
+        if os.geteuid() != 0:  # root ignores permissions
             self.assert_refused(2, str(self.cache), "XDG_CACHE_HOME", arguments=["run"])
 
     def test_a_text_that_cannot_be_had_ends_it(self):

@@ -1,4 +1,4 @@
-// Results to compare, and the noise that they come with.
+// Results to compare, and a model of their noise.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@
 
 namespace stepladder {
 
-/// A run that ended well: one warm-up step, then steps of `ms`.
+/// A successful run: one warm-up step, then steps of `ms`.
 inline Run run_of(const std::string& variant, int64_t round, const std::vector<double>& ms) {
   Run run;
   run.variant = variant;
@@ -58,15 +58,17 @@ inline Results results_of(const std::string& commit, const std::string& time) {
   return results;
 }
 
-/// A machine: each process is off by `process` (standard deviation), each step by `step` in an AR(1) process,
-/// and all drift by up to `drift` from the first run to the last. Logarithms; the same numbers every time.
+/// A noise model in logarithms of time: each process is off by `process` (standard deviation), each step by
+/// `step` in an AR(1) process, and all drift by up to `drift` from the first run to the last. The seed fixes
+/// every number.
 class NoisyMachine {
  public:
   double process = 0.006, drift = 0.01, step = 0.004, correlation = 0.7;
 
   NoisyMachine(uint64_t seed, int64_t runs) : seed_(seed), runs_(runs) { slope_ = 2 * uniform() - 1; }
 
-  /// Every other process by chance is `slower`; next to nothing else.
+  /// A machine where a random half of the processes is slower by `slower` (a ratio less 1), with almost no
+  /// other noise.
   static NoisyMachine with_two_speeds(uint64_t seed, int64_t runs, double slower) {
     NoisyMachine machine(seed, runs);
     machine.process = machine.drift = 0.0;
@@ -80,7 +82,7 @@ class NoisyMachine {
     return radius * std::cos(2 * std::numbers::pi * uniform());
   }
 
-  /// The steps of the next process, `slower` by that ratio less 1.
+  /// Milliseconds of the next process's steps; `slower` is a ratio less 1.
   std::vector<double> next(double slower) {
     const double place = static_cast<double>(done_++) / static_cast<double>(runs_);
     double level = std::log1p(slower) + process * normal() + drift * slope_ * place;

@@ -20,11 +20,11 @@ Results base_results() {
 }
 Results new_results() {
   Results results = results_of("bbb", "2025-01-31T13:00:00.000Z");
-  results.plan["data"] = "/new/data/austen.txt";  // another checkout's
+  results.plan["data"] = "/new/data/austen.txt";  // the path in another checkout
   return results;
 }
 
-/// Both sides' medians by round.
+/// Results of BASE and NEW; add() takes both sides' medians by round.
 struct Pair {
   Results base = base_results(), next = new_results();
 
@@ -121,7 +121,7 @@ TEST(Comparison, NoiseThatIsTooLargeOrHardlyKnownIsNoExcuse) {
   EXPECT_DOUBLE_EQ(comparison.rows[0].numbers->time().limit, kMaxNoiseLimit);
   EXPECT_TRUE(says(joined_notes(comparison), {kRung, "3 pairs", "5.0 % is used"}))
       << joined_notes(comparison);
-  limits.threshold = 0.5;  // asked for
+  limits.threshold = 0.5;  // --threshold
   EXPECT_EQ(steady(0.3).compared(limits).rows[0].verdict, Verdict::pass);
   limits.threshold = kMinLimit;
   noise.assign(20, 0.01);
@@ -134,7 +134,8 @@ TEST(Comparison, RoundsArePairedSoThatDriftBetweenThemCancels) {
   EXPECT_EQ(overall(pair.compared().rows), Verdict::regression);
 }
 
-/// A card at its power limit: `time` and `cycles` are what a step takes more of, and `energy`.
+/// Results on a card at its power limit: NEW's step takes more time, cycles and energy, each as a ratio less
+/// 1.
 Pair at_the_limit(double time, double cycles, double energy = 0.0) {
   Pair pair = steady(time);
   for (Results* results : {&pair.base, &pair.next})
@@ -158,7 +159,7 @@ TEST(Comparison, CyclesTellASlowdownThatTheCardHidesWithItsClock) {
       << "nor do they hide time";
 }
 
-/// at_the_limit() of runs that chose these GEMM algorithms.
+/// at_the_limit() with runs whose GEMM search chose these algorithms on either side.
 Pair searched(double cycles, const std::string& base, const std::string& next) {
   Pair pair = at_the_limit(0.0, cycles);
   for (auto& [results, algorithms] : {std::pair(&pair.base, base), std::pair(&pair.next, next)})
@@ -305,7 +306,7 @@ TEST(Comparison, AByteMoreIsARegressionThatNamesWhatGrew) {
   EXPECT_EQ(exit_code(comparison.rows), kExitRegression);
   EXPECT_TRUE(says(comparison.rows[0].reason, {"memory", "4.0 KiB", "activations/att"}));
   EXPECT_EQ(comparison.rows[0].reason.find("params"), std::string::npos) << "which shrank";
-  // Fewer bytes never fail, nor do more of what is not the trainer's.
+  // Fewer live bytes never fail, nor does a larger process peak.
   pair = steady();
   for (stepladder::Run& run : pair.next.runs) {
     run.summary->memory.live_peak -= 1;
@@ -314,8 +315,8 @@ TEST(Comparison, AByteMoreIsARegressionThatNamesWhatGrew) {
   EXPECT_EQ(exit_code(pair.compared().rows), kExitOk);
 }
 
-/// A trainer of a ladder file, each of whose runs has had so many bytes: `grown` is a ratio less 1, `jitter`
-/// the standard deviation of a run's.
+/// Results of a trainer from a ladder file, 8 GiB live in each run: NEW's is larger by `grown` (a ratio less
+/// 1), runs scatter with the standard deviation `jitter`.
 Pair with_allocator(size_t pairs, double grown, double jitter, uint64_t seed) {
   Pair pair;
   pair.add(kRung, std::vector<double>(pairs, 40.0), std::vector<double>(pairs, 40.0));
@@ -415,7 +416,7 @@ TEST(Comparison, AThrottledRunTakesItsPairAlong) {
   for (size_t i : {1, 3}) {
     Summary& summary = *(i == 1 ? pair.base : pair.next).runs[i].summary;
     summary.throttled = true;
-    summary.median_step_ms = 400;  // which would drown everything else
+    summary.median_step_ms = 400;  // would drown every other number
   }
   const Comparison comparison = pair.compared();
   EXPECT_EQ(comparison.rows[0].numbers->pairs, 4U);
@@ -423,7 +424,7 @@ TEST(Comparison, AThrottledRunTakesItsPairAlong) {
   EXPECT_EQ(comparison.rows[0].numbers->time().base, 40.0);
   EXPECT_TRUE(says(joined_notes(comparison), {"2 pairs", "throttled"}));
   EXPECT_NE(exit_code(comparison.rows), kExitFailed);
-  pair.base.runs[0].summary->throttled = false;  // sampled, and cool
+  pair.base.runs[0].summary->throttled = false;  // sampled and not throttled
   EXPECT_EQ(pair.compared().rows[0].numbers->pairs, 4U);
 }
 
@@ -486,7 +487,7 @@ TEST(Comparison, WhatTheDeviceCannotDoOrOneSideLacksIsSkippedAndShown) {
   EXPECT_EQ(exit_code(comparison.rows), kExitOk);
   const std::string text = terminal_report(comparison);
   EXPECT_TRUE(says(text, {"SKIPPED: only in BASE", "SKIPPED: only in NEW", "needs sm_89"})) << text;
-  // Supported before, and no longer.
+  // A variant that BASE supports and NEW does not fails.
   for (size_t i = 0; i < pair.base.runs.size(); ++i)
     if (pair.base.runs[i].variant == "fp8") pair.base.runs[i] = run_of("fp8", 0, {1.0});
   EXPECT_EQ(exit_code(pair.compared().rows), kExitFailed);
@@ -728,14 +729,14 @@ TEST(ComparisonReport, ForeignTextIsNoMarkup) {
 
 // ---- how often verdicts are right ------------------------------------------------------------------------
 
-/// One experiment: `rungs` rungs over up to `most` alternating pairs, the first slower by `slower`; its
-/// verdict.
+/// A simulated experiment: `rungs` rungs in up to `pairs` alternating pairs; NEW's first rung is slower by
+/// `slower` (a ratio less 1).
 struct Experiment {
   double slower = 0.0, noise = 1.0;
-  double two_speeds = 0.0;  // instead of that noise: what a process is slower by at one of two speeds
+  double two_speeds = 0.0;  // replaces the noise: a process at the slow one of two speeds is slower by this
   int rungs = 1;
   int64_t pairs = 10;
-  std::optional<int64_t> first_look = std::nullopt;  // sequential where given
+  std::optional<int64_t> first_look = std::nullopt;  // pairs before the first look; none: one look at the end
 
   std::vector<ComparedRow> run(uint64_t seed) const {
     NoisyMachine machine(seed, 2 * pairs * rungs);
@@ -760,7 +761,7 @@ struct Experiment {
                  : compare(base, next, limits).rows;
   }
 
-  /// Share of experiments whose first rung, or all together (`of_all`), are judged so.
+  /// The share of experiments with this verdict on the first rung, or on all rungs together (`of_all`).
   double share(Verdict verdict, int experiments, bool of_all = false) const {
     int found = 0;
     for (int i = 0; i < experiments; ++i) {
@@ -787,13 +788,14 @@ TEST(ComparisonPower, TwoAndThreePercentAreFoundAmongElevenRungs) {
 TEST(ComparisonPower, UnchangedBuildsAreHardlyEverCalledSlower) {
   EXPECT_LE((Experiment{}.regressions(500)), 0.01);
   EXPECT_LE((Experiment{.rungs = 11}.regressions(100, true)), 0.01);
-  // On a machine so noisy that the limit is of no help either: 1 % and three standard errors.
+  // Noise far above the limit: the bounds are 1 % and three standard errors.
   EXPECT_LE((Experiment{.noise = 50}.regressions(1000)), 0.0195);
   EXPECT_LE((Experiment{.noise = 50, .rungs = 11}.regressions(200, true)), 0.031);
 }
 
-/// Gates of ten pairs on a card at its power limit, as docs/statistics.md has its noise: times of a pair
-/// differ by 0.35 %, cycles by 0.16 %. How many get that verdict where a step takes that much more of both.
+/// The share of simulated gates with this verdict on a card at its power limit, where NEW's step takes `time`
+/// and `cycles` more (ratios less 1). Noise as in docs/statistics.md: times of a pair differ by 0.35 %,
+/// cycles by 0.16 %.
 double at_the_limit(Verdict verdict, double time, double cycles, size_t pairs, int experiments,
                     double noise = 1.0) {
   int found = 0;
@@ -832,7 +834,7 @@ TEST(ComparisonPower, JudgingCyclesTooAlarmsNoMoreOften) {
 }
 
 TEST(ComparisonPower, UnchangedBuildsAreHardlyEverCalledSlowerOnAMachineWithTwoSpeeds) {
-  // 1 % and three standard errors.
+  // The bounds are 1 % and three standard errors.
   EXPECT_LE((Experiment{.two_speeds = 0.05, .rungs = 11, .pairs = 3}.regressions(400, true)), 0.025);
   EXPECT_LE((Experiment{.two_speeds = 0.05, .rungs = 11, .pairs = 6}.regressions(400, true)), 0.025);
   EXPECT_LE(
@@ -848,12 +850,12 @@ TEST(ComparisonPower, LookingAfterEveryPairChangesNoErrorRate) {
 }
 
 TEST(ComparisonPower, LookingOftenPassesNoMoreOfWhatIsSlower) {
-  // Just over the limit, on four times the noise: 10 % and two standard errors.
+  // A slowdown just over the limit at four times the noise: the bound is 10 % and two standard errors.
   const Experiment slower{.slower = 0.0101, .noise = 4, .pairs = 20, .first_look = 6};
   EXPECT_LE(slower.share(Verdict::pass, 400), 0.13);
   EXPECT_LE((Experiment{.slower = 0.015, .noise = 4, .pairs = 20, .first_look = 6}.share(Verdict::pass, 400)),
             0.05);
-  // Yet what is unchanged passes.
+  // An unchanged build still passes.
   EXPECT_GE((Experiment{.pairs = 20, .first_look = 6}.share(Verdict::pass, 200)), 0.99);
 }
 

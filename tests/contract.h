@@ -1,4 +1,4 @@
-// Whether a file that a command wrote holds to the contract of the files.
+// Checks files that a command wrote against the schema.
 #pragma once
 
 #include <cstdlib>
@@ -9,8 +9,8 @@
 
 namespace stepladder {
 
-/// Checks `path` against reports/results.schema.json, with no field besides; says so where no Python here
-/// can.
+/// Checks that the file at `path` has what reports/results.schema.json says and no other field; prints a note
+/// where Python lacks the packages.
 inline void expect_contract(const std::string& path) {
   static const std::string with = python();
   const std::string said = path + ".said";

@@ -1,4 +1,4 @@
-"""What version 0.2 wrote becomes results files."""
+"""Converts files of version 0.2 to results files."""
 
 import contextlib
 import gzip
@@ -20,7 +20,8 @@ except ModuleNotFoundError as missing:
 
 
 def in_columns(runs):
-    """The runs as a campaign's file had them: what repeats itself once, what only some have by its places."""
+    """Runs in columns, as in a campaign's file: repeated values stand once, and columns that some runs lack list their
+    places."""
     columns = {}
     for key in dict.fromkeys(key for run in runs for key in run):
         places = [i for i, run in enumerate(runs) if key in run]
@@ -58,7 +59,7 @@ class Conversion(unittest.TestCase):
     def test_a_journal_adds_what_finished_after_the_file_was_written(self):
         data = sample()
         runs, data["runs"], data["complete"] = data["runs"], data["runs"][:1], False
-        journal = [{"schema": 2, "context": data["context"]}, *runs]  # the first is in both
+        journal = [{"schema": 2, "context": data["context"]}, *runs]  # the first run is in both files
         self.old.with_name("old.json.journal").write_text("".join(json.dumps(line) + "\n" for line in journal) + '{"torn')
         lines = self.converted(data)
         self.assertEqual(self.runs(lines), runs)

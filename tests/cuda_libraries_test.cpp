@@ -1,4 +1,4 @@
-// The choice among folders of fake libraries: files that nothing opens.
+// The choice of CUDA libraries among folders of fake files, which are never opened.
 #include "model/cuda_libraries.h"
 
 #include <gtest/gtest.h>
@@ -12,15 +12,14 @@ namespace fs = std::filesystem;
 
 class CudaLibrariesTest : public ::testing::Test {
  protected:
-  /// Files in a folder, which is made.
+  /// Makes a folder with these files.
   LibraryPlace place(const std::string& name, const std::vector<std::string>& files) const {
     const fs::path path = folder_ / name;
     fs::create_directories(path);
     for (const std::string& file : files) std::ofstream(path / file) << name;
     return {name, {path.string()}};
   }
-  /// An environment with these files of distributions, "cudnn/libcudnn.so.9", and an empty file each of its
-  /// dist-infos.
+  /// Makes a Python environment with these files of distributions, such as "cudnn/libcudnn.so.9".
   LibraryPlace environment(const std::vector<std::string>& files) const {
     LibraryPlace made{"env", {}};
     for (const std::string& file : files) {
@@ -69,7 +68,7 @@ class CudaLibrariesTest : public ::testing::Test {
 };
 
 TEST_F(CudaLibrariesTest, AMajorIsTakenWholeFromTheFirstPlaceThatHasCublas) {
-  const LibraryPlace bare = place("bare", {"libcudart.so.12", "libcublas.so.12"});  // without cuBLASLt
+  const LibraryPlace bare = place("bare", {"libcudart.so.12", "libcublas.so.12"});  // cuBLASLt is missing
   const LibraryPlace toolkit = place("toolkit", all_of(12));
   const CudaLibraries chosen = choose_cuda_libraries({bare, toolkit}, 12040);
   EXPECT_EQ(chosen.major, 12);
@@ -145,7 +144,7 @@ TEST_F(CudaLibrariesTest, AnEnvironmentsCudnnIsOfTheDistributionThatIsThere) {
       together(inside("cublas", cublas(12)), inside("cu13", cublas(13)), inside("cudnn", whole_cudnn())));
   installed("nvidia_cudnn_cu12-9.8.0.87.dist-info");
   EXPECT_EQ(choose_cuda_libraries({env}, 0).major, 12);
-  // Both: the one whose RECORD has the size of the file.
+  // With both distributions installed, the RECORD with the file's size tells which one the file is from.
   const std::string content = "cudnn/libcudnn.so.9";
   installed("nvidia_cudnn_cu13-9.19.0.dist-info",
             cat("nvidia/cudnn/lib/libcudnn.so.9,sha256=x,", content.size(), "\n"));

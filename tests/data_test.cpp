@@ -1,4 +1,4 @@
-// Token files: the three formats, damage to each, text, and batches.
+// Token files: their formats, damage to each, text, and batches.
 #include "model/data.h"
 
 #include <fcntl.h>
@@ -173,7 +173,7 @@ INSTANTIATE_TEST_SUITE_P(
         Foreign{"llmc_optimizer", llmc(20240527, 1, 5, counting(5)), {"llm.c", "optimizer"}}),
     [](const auto& test) { return test.param.name; });
 
-// What is rare is not wrong: small ids, zeros, and a vocabulary of characters.
+// Unusual tokens are valid: small ids, zeros, and a vocabulary of characters.
 TEST(TokenFile, RealUint16TokensRaiseNoAlarm) {
   const TempFolder folder;
   std::vector<uint16_t> padded(2000), characters(2000), pairs(2000);
@@ -262,7 +262,7 @@ TEST(AtomicFile, RefusesWhatCannotBeReplaced) {
   EXPECT_TRUE(says(input_error([&] { AtomicFile(folder / "no/f"); }), {"no/f", "create", "folder"}));
 }
 
-// A limit on file size fails a write as a full disk does.
+// A file size limit makes a write fail as a full disk does.
 TEST(AtomicFile, AFullDiskLeavesTheOldFile) {
   const TempFolder folder;
   write_file(folder / "t.bin", "old");
@@ -356,21 +356,21 @@ TEST(Dataset, TokensOfATextAreKeptUntilItChanges) {
   EXPECT_EQ(first_token(), encode_bytes("a")[0]);
   EXPECT_EQ(fs::last_write_time(folder / "t.txt.bytes.bin"), kept) << "tokenised again";
 
-  write_file(folder / "t.txt", std::string(20, 'b'));  // another text of the same size and time
+  write_file(folder / "t.txt", std::string(20, 'b'));  // another text with the same size and time
   fs::last_write_time(folder / "t.txt", time);
   EXPECT_EQ(first_token(), encode_bytes("b")[0]);
   write_file(folder / "t.txt", std::string(21, 'c'));
   EXPECT_EQ(first_token(), encode_bytes("c")[0]);
-  write_file(folder / "t.txt", std::string(20, 'c') + "d");  // another last byte
+  write_file(folder / "t.txt", std::string(20, 'c') + "d");  // only the last byte differs
   EXPECT_EQ(all_of(*open_dataset(folder / "t.txt", "", "", kV).val).back(), encode_bytes("d")[0]);
-  fs::resize_file(folder / "t.txt.bytes.bin", 1030);  // damaged
+  fs::resize_file(folder / "t.txt.bytes.bin", 1030);  // damages the kept tokens
   EXPECT_EQ(first_token(), encode_bytes("c")[0]);
 }
 
 TEST(Dataset, TextInAReadOnlyFolderStaysInMemory) {
   const TempFolder folder;
   write_file(folder / "t.txt", std::string(20, 'a'));
-  fs::create_directory(folder / "t.txt.bytes.bin");  // nothing can be put there
+  fs::create_directory(folder / "t.txt.bytes.bin");  // no file can be written to this path
   EXPECT_EQ(open_dataset(folder / "t.txt", "", "", kV).train->size(), 18U);
 }
 
@@ -570,7 +570,7 @@ TEST(Loader, ChecksWhatItGivesThoughTheFileIsWrittenMeanwhile) {
         const Batch batch = data.next();
         ASSERT_LT(*std::max_element(batch.targets, batch.targets + kTokens), 10);
         ++given;
-      } catch (const InputError&) {  // seen
+      } catch (const InputError&) {  // the writer's token 9999 was seen
       }
     }
   }
@@ -578,7 +578,7 @@ TEST(Loader, ChecksWhatItGivesThoughTheFileIsWrittenMeanwhile) {
   EXPECT_GT(given, 0);
 }
 
-/// Shards of so many tokens; those of shard i begin with 1000 i (up to 39,000).
+/// Shards with these numbers of tokens; shard i starts with 1000 i (up to 39,000).
 std::shared_ptr<const Tokens> shards_of(const TempFolder& folder, const std::vector<size_t>& sizes) {
   std::vector<std::string> files;
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -587,7 +587,7 @@ std::shared_ptr<const Tokens> shards_of(const TempFolder& folder, const std::vec
   }
   return std::make_shared<const Tokens>(files, kV);
 }
-/// The first token of each of the next batches.
+/// The first token of each of the next `count` batches.
 std::vector<int32_t> next_batches(Loader& data, int64_t count) {
   std::vector<int32_t> first;
   for (int64_t i = 0; i < count; ++i) first.push_back(*data.next().tokens);
@@ -618,7 +618,7 @@ TEST(ShardedLoader, ShuffledItReadsEachBatchOnceInAnEpoch) {
   EXPECT_NE(second, first);
   EXPECT_NE(next_batches(other, epoch), first);
   for (auto batches : {first, second}) {
-    // Shard after shard, as llm.c reads them.
+    // A shuffled epoch takes shard after shard, as llm.c does.
     std::vector<int32_t> turns;
     for (const int32_t token : batches)
       if (turns.empty() || turns.back() != token / 1000) turns.push_back(token / 1000);
@@ -653,7 +653,7 @@ TEST(ShardedLoader, BatchesAreThoseOfTheirIndexForAnyNumberOfRanks) {
   }
 }
 
-// tests/peers_test.py holds the PyTorch ladder to the same file.
+// tests/peers_test.py checks the PyTorch ladder against the same file of batches.
 TEST(ShardedLoader, ShufflesAsItAlwaysHas) {
   const TempFolder folder;
   Loader data(shards_of(folder, {61, 13, 31}), 2, 3);

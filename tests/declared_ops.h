@@ -1,4 +1,4 @@
-// The ops that model/ops/ declares, by name.
+// Reads the names of the ops that model/ops/ declares.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,8 @@
 
 namespace stepladder {
 
-/// All of them, or those alone that take no pointer to host memory.
+/// The names of the ops declared in model/ops/; without `with_host_memory` only those of ops that take no
+/// pointer to host memory.
 inline std::set<std::string> declared_ops(bool with_host_memory = true) {
   const std::string prefix = "kName = \"";
   std::set<std::string> names;

@@ -22,7 +22,7 @@ SMALL = "--backend cpu --model gpt2-tiny --seq 16 --batch 2"
 LIMIT_S = 300
 SHORT = "--steps 3 --warmup 1 --rounds 1"
 
-# What of a page isn't run here, and where it is.
+# Commands that don't run here, and where they are tested.
 ELSEWHERE = {
     r"scripts/(?:test|build)\b": "CI, which runs what they are made of",
     r"scripts/prepare_data\.py .*": "prepare_data_test.py: it needs a network",
@@ -36,7 +36,7 @@ ELSEWHERE = {
     r"git (?:clone|worktree) .*|\(cd .*": "tests have no network, and no other commit",
 }
 
-# What the stand-in of a program adds, by its first argument.
+# Options that a program's stand-in adds, by the program's first argument.
 RUNG = f"{SMALL} --steps 2 --warmup-lr-steps 1 --decay-steps 2 --accumulate 1 --sample-tokens 4 --eval-batches 1"
 ADDED = {
     "run": f"{SMALL} {SHORT} --overwrite",
@@ -52,9 +52,9 @@ ADDED = {
     "rung": RUNG,
     "ops_benchmark": "--benchmark_min_time=0.001",
 }
-# Of a ladder of the reader's own, whose commands say which options they take.
+# Options added for a reader's own ladder, whose commands say which options they take.
 ADDED_TO_OWN = {"run": f"{SHORT} --overwrite", "ablate": f"{SHORT} --overwrite", "calibrate": "--pairs 3", "gate": "--pairs 3 --max-pairs 3"}
-# Exit codes besides 0 that say that a command did what it is for.
+# Exit codes of success besides 0, by subcommand.
 ALSO = {"gate": {1, 3}, "compare": {1, 3}, "certify": {3, 4}, "overhead": {1, 3}, "run": {3}}
 
 PARTS = [{"name": "ladder", "command": f"run --rungs 00,13 --batch 2 {SHORT}"},
@@ -64,7 +64,7 @@ PARTS = [{"name": "ladder", "command": f"run --rungs 00,13 --batch 2 {SHORT}"},
 
 
 def blocks(page: Path) -> list[str]:
-    """What the page tells to type: blocks of shell, lines behind a $, and commands in the tables of README."""
+    """Commands on a page: blocks of shell, lines behind a $, and commands in README's tables."""
     text = page.read_text(encoding="utf-8")
     found = [(m.start(), m[1]) for m in re.finditer(r"^```(?:sh|slurm)\n(.*?)^```", text, re.M | re.S)]
     for console in re.finditer(r"^```console\n\$ (.*?)\n(.*?)^```", text, re.M | re.S):
@@ -75,10 +75,10 @@ def blocks(page: Path) -> list[str]:
 
 
 def here(command: str) -> str:
-    """The line with what a reader would put in, and nothing of it where it runs elsewhere."""
+    """The command with a reader's values for placeholders; ":" for a command that is tested elsewhere."""
     if any(re.match(pattern, command) for pattern in ELSEWHERE):
         return ":"
-    if command.startswith("#!/bin/sh\n# stepladder run --devices 16 --launcher './over_ssh"):  # launcher_test.cpp
+    if command.startswith("#!/bin/sh\n# stepladder run --devices 16 --launcher './over_ssh"):  # launcher_test.cpp runs it
         return ":"
     command = re.sub(rf"(?:\.\./base/)?build/\w+/bin/({PROGRAM})\b", r"\1", command)
     for of_the_page, of_the_reader in (("BASE NEW", "../base/build/cuda/bin build/cuda/bin"), ("VENV", "~/torch"),
@@ -89,11 +89,11 @@ def here(command: str) -> str:
 
 
 def stand_in(name: str, words: list[str]) -> int:
-    """What the command NAME does here."""
+    """Runs the stand-in for the command `name`. Returns its exit code."""
     program = next((i for i, word in enumerate(words) if re.fullmatch(PROGRAM, Path(word).name)), None)
     if name in ("nsys", "ncu"):
         return subprocess.run(words[program:], check=False).returncode
-    if name in ("srun", "torchrun", "mpirun"):  # two ranks on this machine; what the harness says to mpirun stays
+    if name in ("srun", "torchrun", "mpirun"):  # two ranks on this machine; mpirun started by the harness keeps its arguments
         of_the_harness = name == "mpirun" and "-H" not in words and (program is None or "/" in words[program])
         started = words if of_the_harness else ["-n", "2", *words[program:]]
         return subprocess.run([os.environ["DOCS_MPIRUN"], *started], check=False).returncode
@@ -105,14 +105,14 @@ def stand_in(name: str, words: list[str]) -> int:
         of_run = "00,08" if learning else "00,13"
         few = "13,15" if "--devices" in words else of_run if kind == "run" else "03" if kind == "ablate" else "13"
         added += ["--rungs", few]
-    if "--until-loss" in words:  # which decides how many steps there are
+    if "--until-loss" in words:  # takes a maximum of steps instead
         added[added.index("--steps")] = "--max-steps"
-    if "--seeds" in words:  # which say how many runs there are
+    if "--seeds" in words:  # sets the number of runs itself
         rounds = added.index("--rounds")
         del added[rounds:rounds + 2]
     small = {"--batch": "2", "--devices": "1,2" if "--launcher" not in words else "2", "--max-time": "3s",
              "--eval-every": "1", "--sample-every": "1", "--seeds": "3", "--horizons": "3", "--certify-loss": "20"}
-    if kind in ("run", "gate", "ablate", "rung"):  # in place: a list grows where it is given again
+    if kind in ("run", "gate", "ablate", "rung"):  # replaced in place, as a repeated list option appends
         words = [small.get(option, word) for option, word in zip(["", *words], words)]
     code = subprocess.run([Path(os.environ["STEPLADDER_BIN_DIR"]) / name, *words, *added], check=False).returncode
     return 0 if code in ALSO.get(kind, ()) else code
@@ -124,7 +124,7 @@ def executable(path: Path, text: str) -> None:
 
 
 def prepare(root: Path, bin_dir: Path) -> dict[str, str]:
-    """What a reader has: a checkout, another one beside it, results, data. Returns the environment."""
+    """Sets up a reader's files: a checkout, another beside it, results, data. Returns the environment."""
     checkout, shims = root / "here", root / "shims"
     for folder in (checkout / "build/cuda", checkout / "build/cpu", root / "base/build/cuda", shims, root / "bin",
                    root / "home/torch/bin", root / "home/llm.c", checkout / "results", checkout / "my",
@@ -137,7 +137,7 @@ def prepare(root: Path, bin_dir: Path) -> dict[str, str]:
         place = root / "bin" / path.relative_to(bin_dir)
         if path.is_dir():
             place.mkdir()
-        elif path.name in rungs or "ablations" in place.parts:  # most of a small model's time is its vocabulary's
+        elif path.name in rungs or "ablations" in place.parts:  # a small vocabulary saves most of a small model's time
             small = f"--vocabulary 251 --data {checkout}/tokens.bin"
             executable(place, f'#!/bin/sh\ncase "$*" in *--sample*) small= ;; *) small="{small}" ;; esac\n'
                               f'exec {path} "$@" $small\n')
@@ -168,7 +168,7 @@ def prepare(root: Path, bin_dir: Path) -> dict[str, str]:
         "PATH": f"{shims}:{os.environ['PATH']}", "HOME": str(root / "home"), "STEPLADDER_BIN_DIR": str(root / "bin"),
         "DOCS_MPIRUN": shutil.which("mpirun") or "", "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMP_NUM_THREADS": "1",
-        "STEPLADDER_PYTHON": "/nowhere/python",  # charts are tested elsewhere
+        "STEPLADDER_PYTHON": "/nowhere/python",  # other tests cover charts
         "STEPLADDER_BUSY_SAMPLE_MS": "0"}
     made = ("stepladder run --rungs 00,08,09,13 --rounds 2 --out tuned.jsonl\n"
             "for copy in base new mine runs results/1 results/2 h200 a100 reports/latest/results; do\n"
@@ -181,7 +181,7 @@ def prepare(root: Path, bin_dir: Path) -> dict[str, str]:
 
 
 def own_trainer(root: Path) -> None:
-    """The trainer and the ladder of docs/own-trainer.md."""
+    """Writes the trainer and the ladder of docs/own-trainer.md."""
     text = (REPOSITORY / "docs/own-trainer.md").read_text(encoding="utf-8")
     (loop,) = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
     blocks_of_json = re.findall(r"^```json\n(.*?)^```", text, re.M | re.S)
@@ -209,7 +209,7 @@ def main(bin_dir: Path, pages: list[Path]) -> int:
         for page in pages:
             for block in blocks(page):
                 script = here(block) if block.startswith("#!") else "\n".join(map(here, block.split("\n")))
-                if script in known:  # from another page
+                if script in known:  # another page has the script too
                     continue
                 known.add(script)
                 trap = "trap 'echo \"FAILED: $BASH_COMMAND\" >&2' ERR\n"

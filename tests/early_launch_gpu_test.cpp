@@ -1,5 +1,5 @@
-// Kernels of a recorded step that are launched while the one before ends: they are, where the device can, and
-// read nothing before it is there.
+// Kernels of a recorded step may launch while the previous kernel ends: they do where the device can, and
+// read nothing before it is written.
 #include "tests/op_agreement.h"
 
 namespace stepladder {
@@ -7,13 +7,13 @@ namespace {
 
 class EarlyLaunchGpuTest : public OpAgreement {
  protected:
-  /// Another backend, which has scratch.
+  /// Replaces the backend under test and binds its scratch.
   void start(const OpsOptions& options) {
     cuda_ = make_cuda_ops(0, gpu_test_options(options));
     bind(4, 1024, 768);
   }
 
-  /// What a chain of N rows works on: x, which goes on from one pass to the next, sums, and scratch.
+  /// The operands of a chain of N rows: x, which one pass hands to the next, sums, and scratch.
   std::vector<Array> chain_arrays(int64_t N, DType type) {
     const auto of = [&](Shape s, float limit) { return reals(s, -limit, limit).as(type); };
     const Shape x{N, kC}, columns{kC};
@@ -32,7 +32,7 @@ class EarlyLaunchGpuTest : public OpAgreement {
             of(columns, 1),
             of(columns, 1)};
   }
-  /// Each op takes what the one before left: kernels after kernels, products, memsets and copies.
+  /// Runs ops that each read the previous one's output: kernels, matrix products, memsets and copies.
   static void run_chain(Ops& o, const std::vector<Tensor>& t) {
     const Tensor x = t[0], sums = t[1], ln = t[5], y = t[6], dx = t[7], kept = t[8], mean = t[9],
                  rstd = t[10], w = t[11], gain = t[12], shift = t[13];
@@ -90,7 +90,7 @@ TEST_F(EarlyLaunchGpuTest, IsForRecordedKernelsAfterKernelsOfNewDevices) {
   };
   const Call recorded = [&](Ops& o, auto& t) { o.record([&] { add_twice(o, t); }, Launch::early)(); };
   const bool able = cuda_->device().info().compute_capability >= 90;
-  EXPECT_EQ(launched_early({}, recorded), able ? 1 : 0);  // nothing comes before the first
+  EXPECT_EQ(launched_early({}, recorded), able ? 1 : 0);  // the first kernel has no predecessor
   EXPECT_EQ(launched_early({}, add_twice), 0);
   EXPECT_EQ(launched_early({}, [&](Ops& o, auto& t) { o.record([&] { add_twice(o, t); })(); }), 0);
   EXPECT_EQ(launched_early({.early_launch = false}, recorded), 0);
@@ -100,9 +100,9 @@ TEST_F(EarlyLaunchGpuTest, IsForRecordedKernelsAfterKernelsOfNewDevices) {
                              o.record(
                                  [&] {
                                    o(Zero{t[0]});
-                                   o(Add{t[0], t[0], t[0]});  // after a memset
+                                   o(Add{t[0], t[0], t[0]});  // follows a memset
                                    o(Copy{t[5], t[0]});
-                                   o(Add{t[0], t[5], t[5]});  // after a copy
+                                   o(Add{t[0], t[5], t[5]});  // follows a copy
                                  },
                                  Launch::early)();
                            }),

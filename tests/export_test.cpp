@@ -29,7 +29,8 @@ Run make_run(const std::string& variant, int64_t round, double ms) {
   return run;
 }
 
-/// Two rungs over `rounds` rounds, the second in `ms`; a third that does not fit.
+/// Results of two rungs over `rounds` rounds, the second with steps of `ms`, and of a third that runs out of
+/// memory.
 Results make_results(double ms, int64_t rounds = 2) {
   Results results;
   results.context = {{"time", "2025-01-31T12:00:00Z"},
@@ -201,7 +202,7 @@ TEST(Export, CsvHasNoControlCharacters) {
   EXPECT_TRUE(says(csv(results), {",oom,no ?[2Jmemory?at ??,"}));
 }
 
-// Google Benchmark's own tool over two of our files; Debian has it in libbenchmark-tools.
+// Google Benchmark's compare.py reads two of our exports; Debian's package is libbenchmark-tools.
 TEST(Export, GoogleBenchmarksCompareReadsIt) {
   const char* named = std::getenv("STEPLADDER_COMPARE_PY");
   const std::string tool = named ? named : "/usr/share/benchmark/compare.py";

@@ -1,8 +1,9 @@
-// A stand-in for libnvidia-ml.so.1 with one device, in the C interface of nvml.h. FAKE_NVML_REASONS lists the
-// clocks event reasons of one sample after the other, "0x4,0x40": the last goes on. FAKE_NVML_ERROR makes
-// nvmlInit fail with that status; FAKE_NVML_POWERLESS makes power unknown, FAKE_NVML_MILLIWATTS sets it.
-// FAKE_NVML_JOULES lists what its energy counter says, reading by reading; without it the counter runs at 700
-// W. FAKE_NVML_PROCESSES keep it busy.
+// A stand-in for libnvidia-ml.so.1 with one device, in the C interface of nvml.h. Its variables:
+// FAKE_NVML_REASONS: clocks event reasons, sample by sample, "0x4,0x40"; the last one repeats.
+// FAKE_NVML_ERROR: the status with which nvmlInit fails.
+// FAKE_NVML_POWERLESS makes power unknown; FAKE_NVML_MILLIWATTS sets it.
+// FAKE_NVML_JOULES: the energy counter's readings, one by one; without it the counter runs at 700 W.
+// FAKE_NVML_PROCESSES: the number of processes that keep the device busy.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -55,7 +56,7 @@ int nvmlDeviceGetTemperature(void*, int, unsigned* celsius) {
   *celsius = 61;
   return 0;
 }
-// By its old name, as drivers before 535 have it.
+// The name of nvmlDeviceGetCurrentClocksEventReasons in drivers before 535.
 int nvmlDeviceGetCurrentClocksThrottleReasons(void*, unsigned long long* bits) {
   static const char* rest = std::getenv("FAKE_NVML_REASONS");
   *bits = 0;
@@ -87,7 +88,7 @@ int nvmlDeviceGetProcessUtilization(void*, Utilization* samples, unsigned* count
   if (!processes) return kNotSupported;
   *count = static_cast<unsigned>(std::atoi(processes));
   for (unsigned i = 0; i < *count; ++i) samples[i] = {100 + i, since + 1, 50, 10, 0, 0};
-  samples[*count] = {99, since + 1, 0, 0, 0, 0};  // one that only holds memory
+  samples[*count] = {99, since + 1, 0, 0, 0, 0};  // a process that only holds memory
   ++*count;
   return 0;
 }

@@ -1,4 +1,4 @@
-// A stand-in for a rung's executable: a shell script that speaks the event protocol.
+// A shell script in place of a rung's executable; it speaks the event protocol.
 #pragma once
 
 #include <string>
@@ -14,14 +14,14 @@ struct FakeRung {
 
   std::string name = "00_fp32_baseline";
   std::string source_hash = "abc123";
-  std::string step_ms = cat(kStepMs), loss = "4.$((90 - i))";  // shell text; $i is the step
-  std::string config;                                          // more fields of it: ,"world_size":2
-  std::string device;                                 // more fields of the start: ,"device":{"name":"fake"}
-  std::string telemetry;                              // more fields of a step: ,"sm_mhz":1980
+  std::string step_ms = cat(kStepMs), loss = "4.$((90 - i))";  // shell words; $i is the step
+  std::string config;     // more fields of the start's config: ,"world_size":2
+  std::string device;     // more fields of the start event: ,"device":{"name":"fake"}
+  std::string telemetry;  // more fields of a step event: ,"sm_mhz":1980
   std::string before_start, before_step, before_end;  // shell commands
-  std::string file = "";                              // where in the folder; by default its name
+  std::string file = "";                              // the script's path in the folder; by default `name`
 
-  /// Six steps of it, the first two of them warm-up, once it is written into `folder`.
+  /// A workload of six steps, two of them warm-up, by the script in `folder` (see write()).
   Workload workload(const TempFolder& folder) const {
     Workload six;
     six.program.variant = six.program.calls_itself = name;
@@ -37,7 +37,7 @@ struct FakeRung {
     return six;
   }
 
-  /// Writes the executable into `folder`.
+  /// Writes the script into `folder`.
   void write(const TempFolder& folder) const {
     write_script(folder / (file.empty() ? name : file),
                  cat("name=", name, " source_hash=", source_hash, R"(

@@ -1,4 +1,4 @@
-// Feed gives the loader's batches, in order, whatever happens in between.
+// Feed delivers the loader's batches in order, whether or not they were sent ahead.
 #include "model/feed.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ Config small_config() {
   return config;
 }
 
-/// Tokens 0, 1, 2, ...: a batch tells where it is from.
+/// Tokens first, first + 1, ...: a batch's values tell its place.
 std::shared_ptr<const Tokens> counted_tokens(int first) {
   std::vector<uint16_t> tokens(100);
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(first + static_cast<int>(i));
@@ -31,7 +31,7 @@ class FeedTest : public testing::Test {
     targets = arena.alloc("batch/targets", DType::i32, {config.B, config.T});
   }
 
-  /// Delivers `batch` and expects it to be what `expected` gives next.
+  /// Delivers `batch` and expects the next batch of `expected`.
   void expect_next(const Batch& batch, Loader& expected) {
     feed.deliver(tokens, targets, batch);
     const Batch want = expected.next();
@@ -53,7 +53,7 @@ class FeedTest : public testing::Test {
 
 TEST_F(FeedTest, GivesTheLoadersBatchesWithAndWithoutSendingAhead) {
   Loader data(file, config.B, config.T), expected = data;
-  for (int i = 0; i < 20; ++i) {  // three times around
+  for (int i = 0; i < 20; ++i) {  // three epochs
     expect_next(feed.next(data), expected);
     EXPECT_EQ(data.index(), expected.index());
     if (i % 3 != 0) feed.send_ahead();
@@ -87,7 +87,7 @@ TEST_F(FeedTest, WhatFailsWhenReadAheadIsThrownInItsTurn) {
   std::vector<uint16_t> tokens(900);
   std::iota(tokens.begin(), tokens.end(), uint16_t{0});
   tokens[static_cast<size_t>(3 * config.B * config.T)] =
-      1000;  // a target of batch 2, and the first token of batch 3
+      1000;  // outside the vocabulary: a target of batch 2, the first token of batch 3
   Loader data(std::make_shared<const Tokens>("memory", tokens, 1000), config.B, config.T), expected = data;
   for (int i = 0; i < 2; ++i) {
     expect_next(feed.next(data), expected);
@@ -114,7 +114,7 @@ TEST_F(FeedTest, CanGoWhileItReadsAhead) {
 }
 
 TEST(Feed, EndsWhereTheDeviceHasFailed) {
-  /// A CPU that fails as a GPU does: for good, whoever waits for it.
+  /// A CPU device that has failed for good, as a GPU does: every wait throws.
   struct Failed final : Device {
     std::unique_ptr<Backend> cpu = make_cpu_backend(1);
     DeviceInfo info() const override { return cpu->device().info(); }
@@ -150,7 +150,7 @@ TEST(Feed, OnlyCountsBytesInAPlan) {
   const auto ops = make_cpu_ops();
   Arena plan;
   const Feed feed(*ops, plan, small_config());
-  EXPECT_EQ(plan.by_name().at("batch/staged"), 256);  // 2 x 16 tokens, aligned
+  EXPECT_EQ(plan.by_name().at("batch/staged"), 256);  // tokens and targets, 16 each, aligned
 }
 
 }  // namespace

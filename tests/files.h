@@ -1,4 +1,4 @@
-// Files for tests to write, damage and read.
+// Temporary files for tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 namespace stepladder {
 
-/// A folder of its own, removed with all that is in it.
+/// A new temporary folder, removed with its content at the end.
 class TempFolder {
  public:
   TempFolder() {
@@ -37,7 +37,7 @@ class TempFolder {
   std::filesystem::path path_;
 };
 
-/// As long as it lives, root is a user whom the permissions of files hold for.
+/// While this object lives, root becomes an ordinary user, so that file permissions apply.
 class Nobody {
  public:
   Nobody() {
@@ -47,7 +47,7 @@ class Nobody {
   Nobody(const Nobody&) = delete;
   Nobody& operator=(const Nobody&) = delete;
 
-  /// False in a container that knows root alone.
+  /// Whether the process is not root; false in a container where root is the only user.
   bool there_is_one() const { return there_is_one_; }
 
  private:
@@ -65,7 +65,7 @@ inline void write_file(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-/// A program of these commands.
+/// Writes an executable shell script with these commands.
 inline void write_script(const std::string& path, const std::string& commands) {
   write_file(path, "#!/bin/sh\n" + commands);
   std::filesystem::permissions(path, std::filesystem::perms::owner_all);
@@ -77,7 +77,7 @@ std::string bytes_of(std::span<const T> values) {
   return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
 }
 
-/// What the InputError says that `action` throws; it must be one line.
+/// The message of the InputError that `action` throws; expects one line.
 template <class Action>
 std::string input_error(Action action) {
   try {
@@ -94,7 +94,7 @@ std::string input_error(Action action) {
   return "";
 }
 
-/// `text` contains each of `parts`, which may be folded over lines.
+/// Whether `text`, its folded lines joined, contains each of `parts`.
 [[nodiscard]] inline ::testing::AssertionResult says(const std::string& text,
                                                      std::initializer_list<std::string> parts) {
   std::string unfolded = text;

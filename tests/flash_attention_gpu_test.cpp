@@ -1,8 +1,8 @@
-// Attention without the (T,T) matrix, by cuDNN and by our own kernels, against the CPU reference.
+// Attention without the (T,T) matrix, by cuDNN and by our kernels, against the CPU reference.
 //
 // The kernels round P and dS to 16 bits before they multiply by them, each element on its own, so the errors
-// of a sum add up as its terms do: relative to the norm of a few rows both are about epsilon / 3. Elements
-// can be far smaller than the terms they are sums of, so single ones have no such bound.
+// of a sum add up as its terms do: the error of a few rows is about epsilon / 3 of their norm. A single
+// element can be far smaller than its terms, so no such bound holds for it.
 #include <cmath>
 #include <string>
 
@@ -21,10 +21,10 @@ struct Implementation {
   bool is_cudnn() const { return attention == Attention::cudnn; }
 };
 
-/// Forward and backward of f16, one after the other.
+/// Runs the f16 forward and backward pass, one after the other.
 class AttentionAgreement : public OpAgreement {
  protected:
-  /// dqkv, out, lse, qkv and dout, for which the workspace is bound.
+  /// The operands dqkv, out, lse, qkv and dout of both passes; binds the workspace for them.
   std::vector<Array> of_both_passes(int64_t B, int64_t T, int64_t NH, int64_t HS) {
     const int64_t C = NH * HS;
     bind(B, T, C, NH);
@@ -51,7 +51,7 @@ class FlashAttentionGpuTest : public AttentionAgreement, public testing::WithPar
     return cuda_->device().info().bf16 ? std::vector{DType::f16, DType::bf16} : std::vector{DType::f16};
   }
 
-  /// Whether sequences of T tokens are computed: cuDNN before 9.15.1 is asked for multiples of 128 alone.
+  /// Whether the implementation takes sequences of T tokens: cuDNN before 9.15.1 takes multiples of 128 only.
   bool computes(int64_t T) {
     if (!GetParam().is_cudnn() || T % 128 == 0) return true;
     return !says(refused(T), {"9.15.1"});
@@ -65,13 +65,13 @@ class FlashAttentionGpuTest : public AttentionAgreement, public testing::WithPar
     return error.what();
   }
 
-  /// got and expected (rows, heads * HS): expects each head of each 8 rows within `relative` of the norm of
-  /// what is expected there.
+  /// Expects each head of each 8 rows within `relative` of the expected head's norm. got, expected: (rows,
+  /// heads * HS).
   static void expect_heads_near(const char* what, const std::vector<float>& got,
                                 const std::vector<float>& expected, int64_t heads, int64_t HS,
                                 float relative) {
     constexpr int64_t kRows = 8;
-    // Where a sum cancels to nothing, roundings of its terms remain.
+    // A sum that cancels to nothing keeps the roundings of its terms.
     const double floor = 16.0 * kEps * std::sqrt(static_cast<double>(HS * kRows));
     const int64_t rows = static_cast<int64_t>(got.size()) / (heads * HS);
     for (int64_t first = 0; first < rows; first += kRows) {
@@ -92,7 +92,8 @@ class FlashAttentionGpuTest : public AttentionAgreement, public testing::WithPar
     }
   }
 
-  /// Expects both passes to agree, inputs left alone, and the same bits twice where that is promised.
+  /// Expects both passes to agree with the CPU, inputs to stay unchanged, and equal bits from two forward
+  /// calls, and from two backward calls of a deterministic implementation.
   void expect_agreement_for(DType type, int64_t B, int64_t T, int64_t NH, int64_t HS, float limit) {
     if (!computes(T)) return;
     SCOPED_TRACE(cat(name_of(type), " B=", B, " T=", T, " NH=", NH, " HS=", HS, " |qkv|<", limit));
@@ -105,15 +106,15 @@ class FlashAttentionGpuTest : public AttentionAgreement, public testing::WithPar
     const Call attend = CALL(AttentionForward{t[0], t[1], t[2]});
     const auto expected = run(*cpu_, forward, attend), got = run(*cuda_, forward, attend);
     expect_heads_near("out", got[0], expected[0], NH, HS, eps);
-    // Scores of up to limit^2 * sqrt(HS), and a sum of T exponentials.
+    // Scores are at most limit^2 * sqrt(HS); the sum has T exponentials.
     const float score = limit * limit * std::sqrt(static_cast<float>(HS));
     expect_near(got[1], expected[1], {2.0F * kEps * (roundings(T) + score * roundings(HS)), 4.0F * kEps}, 1);
     EXPECT_TRUE(same_bits(got[2], qkv.values)) << "qkv was written";
     const auto again = run(*cuda_, forward, attend);
     EXPECT_TRUE(same_bits(got[0], again[0]) && same_bits(got[1], again[1])) << "two calls differ";
 
-    if (GetParam().is_cudnn() && T == 1) return;  // it has no backward pass for a single position
-    if (limit > 1.0F) return;  // rows of P close to one-hot: dP - D cancels, no digit of it is left
+    if (GetParam().is_cudnn() && T == 1) return;  // cuDNN has no backward pass for a single position
+    if (limit > 1.0F) return;  // rows of P are close to one-hot: dP - D cancels and no digit of it is left
     Array y = forward[0], lse = forward[1];
     y.values = expected[0], lse.values = expected[1];
     y.output = lse.output = false;
@@ -149,7 +150,7 @@ TEST_P(FlashAttentionGpuTest, AgreesForScoresFarApart) {
 TEST_P(FlashAttentionGpuTest, RunsInARecordedGraph) {
   const int64_t B = 2, T = computes(100) ? 100 : 128, NH = 3, HS = 64;
   const std::vector<Array> arrays = of_both_passes(B, T, NH, HS);
-  // Recorded before anything ran, so that plans are built while the stream is captured.
+  // The graph is recorded first, so that plans are built during stream capture.
   const auto recorded = run(*cuda_, arrays, [&](Ops& o, auto& t) {
     const auto graph = o.record([&] { both_passes(o, t); });
     graph();
@@ -207,7 +208,7 @@ TEST(FlashAttentionChoiceGpuTest, FallsBackToNativeAndTellsWhy) {
   EXPECT_THROW(make_cuda_ops(0, options), UnsupportedError);
 }
 
-// What isn't asked for by name takes another way: the graph's results are those of the calls.
+// An implementation chosen by default: recorded and called passes give the same results.
 class FlashAttentionInGraphsGpuTest : public AttentionAgreement {};
 
 TEST_F(FlashAttentionInGraphsGpuTest, OfAnyLengthComputesWhatTheCallsDo) {

@@ -12,7 +12,7 @@ namespace stepladder {
 namespace {
 
 TEST(Flops, AreNanoGptsAndLlmcsForGpt2) {
-  Config config;  // gpt2
+  Config config;  // GPT-2 124M
   Arena plan;
   EXPECT_EQ(Params(plan, "params", config).num_params(), config.num_params());
   EXPECT_EQ(config.num_params() - config.max_T * config.C, 123'653'376);
@@ -32,7 +32,7 @@ TEST(Flops, CountAttentionAtTheSequenceLengthOfTheBatch) {
   EXPECT_EQ(flops_per_token(config).llmc, 6.0 * 124'475'904 + attention / 2);
 }
 
-/// GPT-2 without positions, with a head of its own.
+/// Padded parameters without positions, with an untied head.
 struct Untied : ParameterGroup {
   Untied(Arena& arena, const Config& c) : ParameterGroup(arena, "params", DType::f32) {
     declare("wte", {c.V + 1, c.C}, {.name = "wte.weight", .decay = true, .rows = c.V});

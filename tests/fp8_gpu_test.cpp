@@ -1,4 +1,4 @@
-// FP8 on CUDA against the CPU: quantising to the bit, products of small integers to the bit.
+// FP8 on CUDA against the CPU: quantised values and products of small integers agree to the bit.
 #include <algorithm>
 #include <bit>
 #include <stdexcept>
@@ -26,11 +26,12 @@ class Fp8GpuTest : public OpAgreement {
   bool multiplies() const { return cuda_->device().info().compute_capability >= 89; }
 
   Array scalar(float x) const { return {DType::f32, {1}, {x}}; }
-  /// A tile's part, whole tiles, and several in both directions, more than one to a block.
+  /// Shapes of less than a tile, of whole tiles, and of several in both directions with more than one to a
+  /// block.
   static constexpr int64_t kShapes[][2] = {{16, 16},    {144, 48},  {128, 64},
                                            {1040, 784}, {16, 3072}, {40000, 64}};
 
-  /// An output of which not all is written.
+  /// An output that the op writes only in part; the rest stays 0.
   static Array zeros(Shape shape) {
     return {DType::f32, shape, std::vector<float>(static_cast<size_t>(shape.numel())), true};
   }
@@ -48,8 +49,8 @@ class Fp8GpuTest : public OpAgreement {
             << "row " << n << ", column " << c;
   }
 
-  /// Expects FP8 of one type that a rounding of f32 may have moved to the neighbour, but hardly ever: `most`
-  /// elements.
+  /// Expects FP8 values of `type` that agree, but for at most `most` elements that a rounding in f32 moved to
+  /// the neighbouring number.
   static void expect_neighbours(DType type, const std::vector<float>& got, const std::vector<float>& expected,
                                 size_t operand, int64_t most) {
     const bool e4m3 = type == DType::f8e4m3;
@@ -62,7 +63,7 @@ class Fp8GpuTest : public OpAgreement {
 
 TEST_F(Fp8GpuTest, QuantizeAgreesToTheBit) {
   for (const DType type : kTypes) {
-    const float scale = type == DType::f8e4m3 ? 0x1p-9F : 0x1p-20F;  // what is above 0.875 saturates
+    const float scale = type == DType::f8e4m3 ? 0x1p-9F : 0x1p-20F;  // values above 0.875 saturate
     for (const auto& [N, C] : kShapes) {
       const Array x = reals({N, C}).as(DType::bf16);
       const std::vector<Array> arrays = {out({N, C}, type), out({C, N}, type), x, scalar(scale),
@@ -143,8 +144,8 @@ TEST_F(Fp8GpuTest, GeluAgreesButForNeighbours) {
   }
 }
 
-/// Parts of a tile of rows and several, rows of one warp and of many; the longest have a smaller tile, and
-/// only very many the largest.
+/// Shapes (N,C) of LayerNorm: parts of a tile of rows and several tiles, rows of one warp and of many. The
+/// longest rows have a smaller tile; only very many rows have the largest.
 constexpr int64_t kNormShapes[][2] = {{16, 16},    {48, 80},     {80, 768},   {144, 1024}, {8208, 1600},
                                       {112, 2400}, {1040, 1280}, {4112, 768}, {64, 3840},  {16400, 768}};
 
@@ -152,9 +153,9 @@ TEST_F(Fp8GpuTest, LayernormAgreesButForNeighbours) {
   const Call call =
       CALL(QuantizeLayerNorm{fp8(t[0], t[2], t[3]), fp8(t[1], t[2], t[3]), t[4], t[5], t[6], t[7], t[8]});
   for (const DType type : kTypes) {
-    const float scale = type == DType::f8e4m3 ? 0x1p-6F : 0x1p-5F;  // a subnormal is above f32's roundings
+    const float scale = type == DType::f8e4m3 ? 0x1p-6F : 0x1p-5F;  // subnormals are above f32's roundings
     for (const auto& [N, C] : kNormShapes) {
-      if (C == 3840 && cuda_->device().info().compute_capability < 90) continue;  // its tile of 123 KB
+      if (C == 3840 && cuda_->device().info().compute_capability < 90) continue;  // needs a tile of 123 KB
       SCOPED_TRACE(cat(name_of(type), ' ', N, 'x', C));
       const std::vector<Array> arrays = {out({N, C}, type),
                                          out({C, N}, type),
@@ -182,7 +183,7 @@ TEST_F(Fp8GpuTest, LayernormsGradientIsQuantizedAsStored) {
     for (const auto& [N, C] : kNormShapes) {
       SCOPED_TRACE(cat(name_of(type), ' ', N, 'x', C));
       bind(1, N, C);
-      const float scale = type == DType::f8e4m3 ? 0x1p-5F : 0x1p-12F;  // nothing saturates
+      const float scale = type == DType::f8e4m3 ? 0x1p-5F : 0x1p-12F;  // no value saturates
       const Array column = reals({C}).as(DType::bf16), x = reals({N, C}).as(DType::bf16),
                   dout = reals({N, C}).as(DType::bf16);
       const std::vector<Array> arrays = {out({N, C}, type),
@@ -207,7 +208,7 @@ TEST_F(Fp8GpuTest, LayernormsGradientIsQuantizedAsStored) {
       };
       const auto expected = run(*cpu_, arrays, call(true)), got = run_twice(arrays, call(true)),
                  unbiased = run(*cuda_, arrays, call(false));
-      // FP8 of the dx that it has written, to the bit.
+      // q is the FP8 rounding of the dx written, to the bit.
       std::vector<float> quantized = got[4];
       float amax = 0.0F;
       for (float& v : quantized) amax = std::max(amax, std::fabs(v)), v /= scale;
@@ -215,7 +216,7 @@ TEST_F(Fp8GpuTest, LayernormsGradientIsQuantizedAsStored) {
       EXPECT_TRUE(same_bits(got[0], quantized));
       expect_transposes(quantized, got[1], N, C);
       EXPECT_EQ(got[3][0], amax);
-      // The gradients themselves: in sums of the new dx, a few were rounded to their other neighbour.
+      // Gradients as stored: a few elements of the new dx in the sums may be rounded to the other neighbour.
       const auto rows = static_cast<float>(N);
       const float half = epsilon_of(DType::bf16), few = (4.0F + rows / 100.0F) * 8.0F * half;
       const float sums = kEps * (roundings(N) + roundings(C)) * 8.0F * (rows + 1.0F) + few;
@@ -280,7 +281,7 @@ TEST_F(Fp8GpuTest, TheClassifiersGradientAgreesButForNeighbours) {
     const int64_t N = 48;
     const Array targets = tokens({N}, V);
     Array logits = reals({N, Vp}, -4.0F, 4.0F);
-    for (int64_t n = 0; sure && n < N; ++n) {  // of each row's target, whose gradient is then small
+    for (int64_t n = 0; sure && n < N; ++n) {  // makes the target sure, so that its gradient is small
       const int32_t target = std::bit_cast<int32_t>(targets.values[static_cast<size_t>(n)]);
       logits.values[static_cast<size_t>(n * Vp + target)] = 16.0F;
     }
@@ -293,8 +294,8 @@ TEST_F(Fp8GpuTest, TheClassifiersGradientAgreesButForNeighbours) {
     const auto expected = run(*cpu_, arrays, call), got = run_twice(arrays, call);
     expect_neighbours(DType::f8e5m2, got[0], expected[0], 0, 2 + N * V / 1000);
     expect_near(got[1], expected[1], {16.0F * kEps, 16.0F * kEps}, 1);
-    // A sure target's gradient is the difference of two numbers near the scale, whose rounding is of the
-    // scale.
+    // The gradient of a sure target is a difference of two numbers near the scale, so its rounding is
+    // relative to the scale.
     const float rounding = sure ? 16.0F * kEps * kScale : 0.0F;
     expect_near(got[5], expected[5], {rounding, 16.0F * kEps}, 5);
     EXPECT_TRUE(same_bits(got[2], logits.values)) << "logits were written";
@@ -338,7 +339,7 @@ TEST_F(Fp8GpuTest, WhatIsNotFiniteShowsInItsPlaceAndInTheNextScale) {
   }
 }
 
-// Products of -1, 0 and 1: whatever the tensor cores keep of a sum, it is exact.
+// Products of -1, 0 and 1 are exact, whatever precision the tensor cores keep of a sum.
 TEST_F(Fp8GpuTest, ProductsAgreeToTheBitAlsoSearchedAndRecorded) {
   if (!multiplies()) GTEST_SKIP() << "needs sm_89";
   struct Case {
@@ -351,13 +352,13 @@ TEST_F(Fp8GpuTest, ProductsAgreeToTheBitAlsoSearchedAndRecorded) {
     for (const auto& [a, b] : {std::pair{DType::f8e4m3, DType::f8e4m3}, {DType::f8e5m2, DType::f8e4m3}})
       for (const DType type : {DType::bf16, DType::f32})
         for (const Write write : {Write::set, Write::add}) cases.push_back({M, N, K, a, b, type, write});
-  Array scales = zeros({3, kScaleStride});  // not the first of them: plans are made with others
+  Array scales = zeros({3, kScaleStride});  // scale 0 is unused, since plans are made with other scales
   scales.values[kScaleStride] = 0.5F, scales.values[2 * kScaleStride] = 4.0F;
   scales.output = false;
   for (const bool searched : {false, true}) {
     for (const Case& c : cases) {
       const Shape shape{c.M, c.N};
-      const int limit = c.out == DType::f32 ? 1 << 20 : 8;  // more digits than 16 bits hold
+      const int limit = c.out == DType::f32 ? 1 << 20 : 8;  // f32 sums have more digits than 16 bits hold
       const Array before =
           c.write == Write::add ? inout(integers(shape, limit).as(c.out)) : out(shape, c.out);
       const std::vector<Array> arrays = {before, integers({c.M, c.K}, 1).as(c.a),
@@ -378,7 +379,8 @@ TEST_F(Fp8GpuTest, ProductsAgreeToTheBitAlsoSearchedAndRecorded) {
   EXPECT_GT(cuda_->graph().info().searched, 0);
 }
 
-// Forward, dgrad and wgrad of every linear layer of GPT-2 124M at B=16: of ones, a product is K.
+// Forward, dgrad and wgrad of every linear layer of GPT-2 124M at B=16: with operands of ones, a product is
+// K.
 TEST_F(Fp8GpuTest, CublasltHasAlgorithmsForTheShapesOf124M) {
   if (!multiplies()) GTEST_SKIP() << "needs sm_89";
   const int64_t N = 16384, C = 768, Vp = 50304;
@@ -448,9 +450,9 @@ TEST_F(Fp8GpuTest, LinearForwardAddsBiasAndResidual) {
                      CALL(LinearForward{t[0], fp8(t[1], t[4], t[4]), fp8(t[2], t[4], t[4]), t[3], t[5]}));
 }
 
-/// Of small integers: their sums are exact, and so is what is stored of them. Parts of tiles in either
-/// direction, several tiles to a block, also of an odd number of chunks, sums that end within a step; the
-/// last one has no kernel of our own.
+/// Shapes (N,C,K) of the fused GELU, whose small integers keep sums and stored values exact: parts of tiles
+/// in either direction, several tiles to a block, an odd number of chunks, sums that end within a step. The
+/// last has no kernel of our own.
 constexpr int64_t kGeluShapes[][3] = {{16, 32, 16},     {80, 288, 144},    {1040, 96, 768}, {2000, 3072, 64},
                                       {2000, 3168, 64}, {4096, 3072, 768}, {64, 128, 784}};
 
@@ -525,7 +527,7 @@ TEST_F(Fp8GpuTest, GradientOfLinearWithGeluAgreesButForNeighboursAlsoSearched) {
     for (const size_t layout : {0, 1})
       expect_neighbours(DType::f8e5m2, got[layout], expected[layout], layout, 1 + N * C / 1000);
     expect_transposes(got[0], got[1], N, C);
-    // Products of up to K / 16 in magnitude, N of them.
+    // Bias gradients are sums of N products of up to K / 16 in magnitude.
     const auto largest = static_cast<float>(K) / 16.0F;
     expect_near(got[2], expected[2], {roundings(N) * kEps * largest * 4.0F, 2.0F * epsilon_of(DType::bf16)},
                 2);

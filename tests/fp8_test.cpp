@@ -1,6 +1,6 @@
-// FP8: the two formats, quantising on the CPU, delayed scaling, and what the rung promises beside the
-// ladder's tests. PyTorch's FP8 differs in what does not fit (E5M2 has infinities there), so the oracle is
-// the list of all 256 codes.
+// FP8: the two formats, quantising on the CPU, delayed scaling, and the promises of the fp8 rung beyond the
+// ladder's tests. PyTorch's FP8 differs where a number doesn't fit (its E5M2 has infinities), so the
+// reference is the list of all 256 codes.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -20,7 +20,7 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-/// What the format's definition says that a code is; NaN where it is no finite number.
+/// The number that the format's definition gives a code; NaN where it is not finite.
 template <class Q>
 double number(int code) {
   const int exponent = (code & 0x7F) >> Q::kMantissa, mantissa = code & ((1 << Q::kMantissa) - 1);
@@ -31,7 +31,7 @@ double number(int code) {
   return code < 0x80 ? value : -value;
 }
 
-/// The code of the number nearest to x, of two the even one; found by looking at all.
+/// The code of the number nearest to x, the even one of two; found by trying all.
 template <class Q>
 int nearest_code(double x) {
   int best = 0;
@@ -66,7 +66,7 @@ TYPED_TEST(Fp8Format, EveryCodeIsTheNumberThatItsBitsSay) {
 
 TYPED_TEST(Fp8Format, RoundsToTheNearestNumberTiesToEven) {
   std::vector<float> values;
-  for (int code = 0; code < 0x7B; ++code) {  // numbers, the middles between them, and what lies beside those
+  for (int code = 0; code < 0x7B; ++code) {  // middles between neighbours, and the floats beside them
     const auto low = static_cast<float>(number<TypeParam>(code)),
                high = static_cast<float>(number<TypeParam>(code + 1));
     const float middle = 0.5F * (low + high);
@@ -89,7 +89,7 @@ TYPED_TEST(Fp8Format, SaturatesButShowsWhatIsNotFinite) {
   for (const float x : {kInf, -kInf, kNan}) EXPECT_TRUE(std::isnan(to_float(from_float<TypeParam>(x)))) << x;
 }
 
-/// Tensors in host memory, and CPU ops on them.
+/// CPU ops and tensors in host memory.
 class Fp8Ops : public testing::Test {
  protected:
   Fp8Ops() : ops_(make_cpu_ops()) {
@@ -124,7 +124,7 @@ class Fp8Ops : public testing::Test {
     t.scale = q.scale, t.amax = q.amax;
     return t;
   }
-  /// What the elements of a float or FP8 tensor stand for.
+  /// The numbers that a float or FP8 tensor represents, its scale applied.
   static std::vector<float> values(const Tensor& t) {
     std::vector<float> all;
     const float scale = is_fp8(t.dtype) ? *t.scale : 1.0F;
@@ -324,7 +324,7 @@ TEST_F(Fp8Ops, LinearWithGeluIsTheOneAndThenTheOther) {
     EXPECT_EQ(values(dbias), values(dbias_alone));
   }
 
-  // Hopper's kernel has these types alone.
+  // Other types are refused, as Hopper's kernel has none for them.
   EXPECT_THROW((*ops_)(LinearQuantizeGelu{dgelu.q, dgelu.qt, y, x, w, b}), std::invalid_argument);
   EXPECT_THROW((*ops_)(LinearQuantizeGelu{gelu.q, gelu.qt, y, dout, w, b}), std::invalid_argument);
   EXPECT_THROW((*ops_)(LinearQuantizeGeluBackward{dgelu.q, dgelu.qt, dbias, dy, x, w, y}),
@@ -365,7 +365,7 @@ TEST_F(Fp8Ops, LayernormsGradientIsQuantizedAsStored) {
   const Tensor dout = random({N, C}, 20), x = random({N, C}, 21), w = random({C}, 22);
   const Tensor mean = f32({N}, std::vector<float>(N, 0.1F)), rstd = f32({N}, std::vector<float>(N, 1.5F));
   const Tensor before = random({N, C}, 23), one = bf16({C}, std::vector<float>(C, 1.0F));
-  std::vector<Tensor> got, expected;  // dx, dw, db, dbias
+  std::vector<Tensor> got, expected;  // each: dx, dw, db, dbias
   for (auto* all : {&got, &expected})
     for (const Tensor& t : {before, one, one, one}) all->push_back(bf16(t.shape, values(t)));
   (*ops_)(LayerNormBackward{expected[0], NormParams{expected[1], expected[2]}, expected[3], dout,
@@ -463,7 +463,7 @@ TEST_F(Fp8Ops, MatmulIsTheProductOfWhatTheElementsStandFor) {
 }
 
 TEST_F(Fp8Ops, BiasGradientsAddUpInF32) {
-  // To a sum of 2^15 in 16 bits no row of ones adds anything.
+  // A row of ones would add nothing to a 16-bit sum of 2^15.
   const int64_t N = 16, C = 32;
   const Tensor q = fp8(DType::f8e5m2, {N, C}, 1.0F), x = bf16({N, C}, std::vector<float>(N * C, 1.0F));
   const std::vector<float> before(C, 0x1p15F), after(C, 0x1p15F + static_cast<float>(N));
@@ -538,8 +538,8 @@ TEST(Fp8Rung, EveryGemmIsOfFp8) {
     EXPECT_NE(call.find("f8e4m3"), std::string::npos) << call;
     ++gemms;
   }
-  // A step, and before it one to warm up and two to set scales: forward, dgrad and wgrad of four layers in
-  // each block, and of the head.
+  // Calls of GEMMs in four passes (a step, before it one to warm up and two to set scales): forward, dgrad
+  // and wgrad of four layers in each block, and of the head.
   EXPECT_EQ(gemms, (1 + 3) * 3 * (4 * run.config.L + 1));
 }
 
@@ -550,7 +550,7 @@ TEST(Fp8Rung, ShowsNanOfAWeightInTheLoss) {
   for (const Tensor& w : {run.trainer->tensors().params.find("h.*.mlp.c_fc.weight"),
                           run.trainer->tensors().weights.find("h.*.mlp.c_fc.weight")})
     (*run.ops)(Upload{w[0][3].first({1}), &nan});
-  run.losses(1);  // whose weights were quantised before
+  run.losses(1);  // multiplies by weights quantised before the NaN
   EXPECT_TRUE(std::isnan(run.losses(1)[0]));
 }
 
@@ -560,7 +560,7 @@ TEST(Fp8Rung, EvaluatingLeavesTrainingAlone) {
   Loader other{learnable_tokens(watched.config), watched.config.B, watched.config.T};
   for (int step = 0; step < 5; ++step) {
     losses.push_back(watched.losses(1)[0]);
-    // On inputs of GEMMs that are far larger than those of training.
+    // Evaluates with inputs of GEMMs far larger than training's.
     const Tensor norm = watched.trainer->tensors().weights.find("h.*.ln_1.weight");
     (*watched.ops)(Affine{norm, norm, 1024.0F, 0.0F});
     watched.trainer->evaluate(other, 2);
@@ -596,7 +596,8 @@ TEST(Fp8Rung, CalibratesBeforeTheFirstStepCounts) {
       EXPECT_GT(values[1], 0.0F) << "calibration of " << role;
       EXPECT_EQ(values[2], 0.0F) << role;
     }
-  // The last layer's output gradient is known to the factor of two that delayed scaling needs.
+  // The last layer's output gradient stays within a factor of two from calibration to the first step, as
+  // delayed scaling needs.
   const auto last = run.values(history[1][4 * run.config.L]);
   EXPECT_NEAR(last[0] / last[1], 1.0F, 0.5F);
 }

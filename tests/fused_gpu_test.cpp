@@ -7,7 +7,7 @@ namespace {
 struct Variant {
   DType dtype;
   bool wide_access;
-  int compute_capability;  // 0: the device's own
+  int compute_capability;  // 0: unlimited
 };
 
 class FusedGpuTest : public OpAgreement, public testing::WithParamInterface<Variant> {
@@ -25,7 +25,7 @@ class FusedGpuTest : public OpAgreement, public testing::WithParamInterface<Vari
     return reals(shape, low, high).as(type());
   }
   Array whole(Shape shape, int limit = 8) { return integers(shape, limit).as(type()); }
-  /// Multiples of 1/32 in [-2,2], so that sums of a few are exact in f32.
+  /// Multiples of 1/32 in [-2,2]: sums of a few of them are exact in f32.
   Array fractions(Shape shape) {
     Array a = integers(shape, 64);
     for (float& x : a.values) x /= 32.0F;
@@ -33,7 +33,8 @@ class FusedGpuTest : public OpAgreement, public testing::WithParamInterface<Vari
   }
   static Array result(Shape shape) { return out(shape, type()); }
 
-  /// `absolute` and `relative` of the f32 arithmetic, and a result that is rounded to the other neighbour.
+  /// The tolerance of f32 arithmetic, `absolute` and `relative`, plus a 16-bit result rounded to the other
+  /// neighbour.
   static Tolerance rounded(float absolute, float relative = 0.0F) {
     if (type() == DType::f32) return {absolute, relative};
     const float subnormal = type() == DType::f16 ? 0x1p-24F : 0.0F;
@@ -41,8 +42,8 @@ class FusedGpuTest : public OpAgreement, public testing::WithParamInterface<Vari
   }
 };
 
-// Rows of one element, in one warp with one pack and with three, over several warps, those that only the
-// scalar path takes, and those too long for registers.
+// Rows of one element, in one warp with one pack and with three, over several warps, for the scalar path, and
+// too long for registers.
 const Shape kNormShapes[] = {{1, 1},      {13, 48},   {3, 77},   {5000, 768}, {1000, 1024}, {77, 1025},
                              {500, 1600}, {40, 2304}, {9, 3840}, {7, 3848},   {3, kV}};
 
@@ -50,7 +51,7 @@ TEST_P(FusedGpuTest, LayerNormForwardAgrees) {
   for (const Shape& s : kNormShapes) {
     const int64_t N = s[0], C = s[1];
     const std::vector<Array> arrays = {result(s), out({N}), out({N}), fractions(s), values({C}), values({C})};
-    // (x - mean) * rstd is at most about 2, mean as far off as its sum.
+    // (x - mean) * rstd is at most about 2; the mean's error is that of its sum.
     expect_agreement(named("layernorm_forward", s), arrays,
                      rounded(8.0F * kEps * roundings(C), kEps * roundings(C)),
                      CALL(LayerNormForward{t[0], t[1], t[2], t[3], t[4], t[5]}));
@@ -76,7 +77,8 @@ TEST_P(FusedGpuTest, LayerNormBackwardAgrees) {
     const Array mean = reals({N}, -0.1F, 0.1F), rstd = reals({N}, 0.5F, 2.0F);
     const auto call =
         CALL(LayerNormBackward{t[0], NormParams{t[1], t[2]}, t[3], t[4], NormInput{t[5], t[6], t[7]}, t[8]});
-    // Sums of N terms of at most 8; in that of the new dx, a few were rounded to their other neighbour.
+    // Sums of N terms of at most 8; a few elements of the new dx in them may be rounded to the other
+    // neighbour.
     const auto rows = static_cast<float>(N);
     const float flipped = type() == DType::f32 ? 0.0F : (4.0F + rows / 100.0F) * 8.0F * epsilon_of(type());
     const float sums = kEps * (roundings(N) + roundings(C)) * 8.0F * (rows + 1.0F) + flipped;
@@ -97,7 +99,7 @@ TEST_P(FusedGpuTest, LayerNormBackwardSumsEveryRowOnce) {
   for (const Shape& s : kNormShapes) {
     const int64_t N = s[0], C = s[1];
     bind(1, N, C);
-    // Whole xhat, and dx that stays what it is as w is 0.
+    // With whole xhat, and w = 0 so that dx stays what it is, every sum is exact.
     Array ones = out({N}), zeros = result({C});
     std::fill(ones.values.begin(), ones.values.end(), 1.0F);
     std::fill(zeros.values.begin(), zeros.values.end(), 0.0F);
@@ -121,8 +123,8 @@ struct ClassifierCase {
   int64_t B, T, V, Vp;
 };
 
-// Padded and not; rows that start on every multiple of an element; fewer elements than a pack; rows that
-// shared memory holds twice, once or not at all.
+// Padded and unpadded rows; rows that start on every multiple of an element; fewer elements than a pack; rows
+// that shared memory holds twice, once or not at all.
 const ClassifierCase kClassifierCases[] = {{1, 1, 1, 1},         {1, 1, 1, 8},        {5, 3, 3, 3},
                                            {3, 7, 48, 64},       {1, 17, 1000, 1003}, {1, 13, 1025, 1025},
                                            {2, 5, kV, kV},       {2, 5, kV, 50304},   {3, 3, 9000, 9001},
@@ -136,7 +138,7 @@ TEST_P(FusedGpuTest, CrossEntropyAgrees) {
     Array logits = values(s, -10.0F, 10.0F);
     for (int64_t i = 0; i < s.numel(); ++i)
       if (i % c.Vp >= c.V) logits.values[static_cast<size_t>(i)] = kNan;
-    // max - logit + log(sum) has terms of at most 20 + log(V).
+    // The loss, max - logit + log(sum), has terms of at most 20 + log(V).
     const Tolerance loss{kEps * (4.0F * 31.0F + roundings(c.V)), 0.0F};
     expect_agreement("losses, " + what, {out(rows), logits, targets}, loss,
                      CALL(CrossEntropyForward{t[0], t[1], t[2], c.V}));
@@ -154,7 +156,7 @@ TEST_P(FusedGpuTest, CrossEntropyAgrees) {
           rounded(8.0F * kEps * total + loss.absolute, kEps * (64.0F + 2.0F * roundings(c.V)));
       expect_agreement(cat("gradient, scaler ", scaler, ", ", what),
                        {out(rows), inout(logits), targets, state}, tolerance, call);
-      // Probabilities are far below the tolerance of a loss.
+      // The gradient is judged alone, since a loss's tolerance is far above probabilities.
       expect_agreement(
           cat("gradient alone, scaler ", scaler, ", ", what), {out(rows), inout(logits), targets, state},
           rounded(8.0F * kEps * total, kEps * (64.0F + 2.0F * roundings(c.V))), [=](Ops& o, auto& t) {
@@ -165,7 +167,7 @@ TEST_P(FusedGpuTest, CrossEntropyAgrees) {
   }
 }
 
-// z = 15 tanh(x / 15) is some roundings of 15 off, a probability that much of itself; so is the slope of z.
+// z = 15 tanh(x / 15) and its slope are off by some roundings of 15, a probability by that times itself.
 TEST_P(FusedGpuTest, CrossEntropyOfCappedLogitsAgrees) {
   constexpr float kCap = 15.0F, kCapped = 8.0F * kCap * kEps;
   for (const ClassifierCase& c : kClassifierCases) {
@@ -202,7 +204,7 @@ TEST_P(FusedGpuTest, CrossEntropyTakesInfiniteLogits) {
 }
 
 TEST_P(FusedGpuTest, SumRowsTakesEveryElementOnce) {
-  // Less than a pack, a chunk and a warp's columns, and a little more; as many chunks as there are at most.
+  // Columns below a pack, a chunk and a warp, and a little above each; up to the largest number of chunks.
   for (const Shape& s : {Shape{1, 1}, Shape{3, 8}, Shape{65, 33}, Shape{129, 264}, Shape{5000, 768},
                          Shape{1000, 3072}, Shape{20000, 40}, Shape{77, 1025}}) {
     bind(1, s[0], s[1]);
@@ -227,7 +229,7 @@ TEST_P(FusedGpuTest, EncoderForwardAgrees) {
 TEST_P(FusedGpuTest, GeluAgrees) {
   for (const Shape& s : {Shape{1, 1}, Shape{13, 48}, Shape{3, 7, 77}, Shape{1000, 3072}, Shape{2, 5, 1025}}) {
     Array x = fractions(s);
-    for (float& v : x.values) v *= 4.0F;  // to where either tail is flat
+    for (float& v : x.values) v *= 4.0F;  // reaches both flat tails of GELU
     const Tolerance few = rounded(32.0F * kEps, 8.0F * kEps);
     expect_agreement(named("bias_gelu_forward", s), {result(s), inout(x), fractions({s[-1]})}, few,
                      CALL(BiasGeluForward{t[0], t[1], t[2]}));
@@ -273,8 +275,7 @@ struct HeadsCase {
   int64_t B, T, NH, HS;
 };
 
-// GPT-2's heads and others of whole packs; heads that only the scalar path takes; the smallest and the
-// largest.
+// Heads of whole packs, GPT-2's among them; heads for the scalar path; the smallest and the largest.
 const HeadsCase kHeadsCases[] = {{1, 1, 1, 2},    {13, 37, 3, 16}, {2, 100, 12, 64},
                                  {1, 50, 25, 64}, {3, 33, 5, 8},   {2, 7, 2, 128},
                                  {1, 9, 3, 6},    {2, 5, 1, 80},   {1, 3, 4, 126}};
@@ -283,7 +284,7 @@ TEST_P(FusedGpuTest, QkNormRotaryAgrees) {
   for (const HeadsCase& c : kHeadsCases) {
     const Shape qkv{c.B, c.T, 3 * c.NH * c.HS}, norms{c.B, c.T, 2 * c.NH}, table{c.T + 3, c.HS / 2, 2};
     const std::string what = cat("B=", c.B, " T=", c.T, " NH=", c.NH, " HS=", c.HS);
-    // A channel is at most the root of HS after the norm; its rotation is a few roundings off.
+    // After the norm a channel is at most the root of HS; its rotation adds a few roundings.
     const float few = kEps * (16.0F + roundings(c.HS)), largest = std::sqrt(static_cast<float>(c.HS));
     const Tolerance angles{2.0F * kEps, 0.0F}, norm{0.0F, few}, forward = rounded(few * largest);
     expect_agreement("table, " + what, {out(table)}, angles, CALL(RotaryTable{t[0]}));
@@ -298,7 +299,7 @@ TEST_P(FusedGpuTest, QkNormRotaryAgrees) {
       o(QkNormRotaryForward{t[0], {}, t[1]});
     });
 
-    // rstd * (dy - y * mean(dy * y)) is at most 2 * (1 + 2 * 2).
+    // The norm's gradient, rstd * (dy - y * mean(dy * y)), is at most 2 * (1 + 2 * 2).
     const Tolerance backward = rounded(few * 20.0F);
     const Array dy = inout(values(qkv)), y = values(qkv, -2.0F, 2.0F), rstd = reals(norms, 0.5F, 2.0F);
     expect_outputs("both back, " + what, {dy, y, rstd, x[2]}, {backward, angles}, [](Ops& o, auto& t) {
@@ -350,7 +351,7 @@ TEST_P(FusedGpuTest, OperandsMayStartAtAnyElement) {
   const auto inner = [](const Tensor& t, Shape shape) {  // the elements from the second on
     return Tensor{static_cast<std::byte*>(t.data) + size_of(t.dtype), t.dtype, shape, t.name};
   };
-  const auto padded = [](Array a) {  // the elements that no op writes are no NaN
+  const auto padded = [](Array a) {  // numbers instead of NaN where no op writes
     std::fill(a.values.begin(), a.values.end(), 0.5F);
     return a.as(a.dtype);
   };

@@ -24,12 +24,12 @@ from matplotlib.ticker import FixedFormatter  # noqa: E402
 
 
 def number(value: object) -> float | None:
-    """Five digits, of which rounding errors are none; None for what isn't drawn."""
+    """A number rounded to five digits, which hide rounding errors; None for a value that isn't drawn."""
     return None if value is None or value != value else float(f"{float(value):.5g}")
 
 
 def numbers(values: object) -> list | str:
-    """Of a long curve every so many points, how many there are, and their sum."""
+    """The numbers; for a long curve 12 to 23 of them, evenly spaced, with the count and the sum of all."""
     values = [number(value) for value in values]
     every = len(values) // 12
     if every < 2:
@@ -43,7 +43,7 @@ def points(x: object, y: object) -> list:
 
 
 def artist_data(kind: str, artist: object, **data: object) -> dict:
-    """Its data, with its label and what the pointer shows."""
+    """An artist's data, label and tooltip."""
     label, tip = str(artist.get_label()), style._tips.get(artist.get_gid())
     return {"draws": kind, **data, **({} if label.startswith("_") or not label else {"label": label}),
             **({"tip": tip} if tip else {})}
@@ -82,20 +82,20 @@ def axes_data(ax: object) -> Iterator[dict]:
 
 
 def collection_points(collection: Collection) -> list[tuple]:
-    """Whiskers as the ends of each, points as one list."""
+    """A collection's points as one list, or the ends of each whisker."""
     if collection.get_offset_transform() == collection.axes.transData and len(collection.get_offsets()):
         return [tuple(zip(*collection.get_offsets()))]
     return [tuple(zip(*path.vertices)) for path in collection.get_paths() if len(path.vertices)]
 
 
 def chart_data(figure: object) -> list[dict]:
-    """What a figure shows, an item for each thing drawn."""
+    """The data of every item that a figure draws."""
     return [*map(text_data, figure.texts), *map(legend_data, figure.legends),
             *(item for ax in figure.axes for item in axes_data(ax))]
 
 
 def keep_data(figure: object, stem: Path) -> list[Path]:
-    """In place of style.save(): the data of a chart, and an SVG that only has its title."""
+    """Replaces style.save(): keeps a chart's data, and an SVG with only its title."""
     lines = ",\n".join(json.dumps(item, ensure_ascii=False) for item in chart_data(figure))
     stem.with_suffix(".data").write_text(f"[\n{lines}\n]", encoding="utf-8")
     style._tips.clear()
@@ -104,7 +104,7 @@ def keep_data(figure: object, stem: Path) -> list[Path]:
 
 
 def uncounted(patterns: list[str] | None, line: published.Line) -> None:
-    """In place of published._count_lines()."""
+    """Replaces published._count_lines(), which reads today's sources."""
     if patterns:
         line.columns = [published.Ours(", ".join(patterns), "N")]
 

@@ -30,7 +30,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 SHOWN = 200  # lines of a difference in a test's message
-LARGE = 4_000  # bytes; a larger golden file is compressed
+LARGE = 4_000  # bytes; larger golden files are compressed
 
 VENV = ROOT / ".venv"
 for _package in ("jinja2", "jsonschema", "matplotlib"):
@@ -42,8 +42,8 @@ for _package in ("jinja2", "jsonschema", "matplotlib"):
 
 
 class PageText(HTMLParser):
-    """A page's text, a line for each block and row of a table, with hints in braces. Scripts, styles and pictures are
-    left out, and the code of diffs."""
+    """A page's text: a line for each block and row of a table, hints in braces; without scripts, styles, pictures and
+    the code of diffs."""
 
     BLOCKS = {"p", "h1", "h2", "h3", "li", "tr", "summary", "section", "div", "dl", "dt", "figure", "figcaption", "ul",
               "table", "details", "title", "nav"}
@@ -80,22 +80,22 @@ class PageText(HTMLParser):
 
 
 def page_text(html: str, whole: bool) -> str:
-    """But for how long diffs are, which the sources say as they are now; unless it is to be `whole`, without what is
-    the same on each page, and without published numbers."""
+    """The text of a page without the lengths of diffs, which come from today's sources; unless `whole`, also without
+    the sections that are equal on every page and without published numbers."""
     text = re.sub(r"\b\d+ lines against", "N lines against", PageText(html).text)
     same = r"^# (Published numbers|How each number).*?(?=^# )"
     return text if whole else re.sub(same, "", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def fingerprint(value: object) -> object:
-    """A hash, where that is shorter."""
+    """The value, or a hash of it if that is shorter."""
     text = json.dumps(value, sort_keys=True)
     return value if len(text) < 80 else hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def brief(said: str) -> str:
-    """JSON with a line for each short value, numbers of ten digits. Only fingerprints of all runs but the first, whose
-    numbers are in the CSV, and of a campaign's parts field by field."""
+    """An export's JSON with short values on a line each, and numbers of ten digits. All runs but the first, whose
+    numbers are in the CSV, and the fields of a campaign's parts are fingerprints."""
     text, more = re.fullmatch(r"(.*?)(---- .*)?", said, re.DOTALL).groups()
     file = json.loads(text, parse_float=lambda digits: float(f"{float(digits):.10g}"))
     if "runs" in file:
@@ -123,7 +123,7 @@ def lines_of(value: object, indent: str = "") -> str:
 
 
 class Program:
-    """stepladder in a folder of its own, where the case's measurements lie."""
+    """Runs stepladder in a folder of its own, which has the case's measurements."""
 
     def __init__(self, folder: Path):
         self.folder, self.bin = folder, Path(os.environ.get("STEPLADDER_BIN", ROOT / "build/cpu/bin")).resolve()
@@ -135,7 +135,7 @@ class Program:
         self.environment |= {"STEPLADDER_PYTHON": str(python), "STEPLADDER_BUSY_SAMPLE_MS": "0", "OMP_NUM_THREADS": "1"}
 
     def __call__(self, *arguments: str, **environment: str) -> str:
-        """What it prints, then, where there are any, its errors and its exit status."""
+        """The program's stdout, then its stderr and exit status unless empty and 0."""
         done = subprocess.run([self.bin / "stepladder", *arguments], cwd=self.folder, capture_output=True, timeout=120,
                               env=self.environment | environment, check=False, stdin=subprocess.DEVNULL)
         errors = done.stderr.decode()
@@ -146,11 +146,11 @@ class Program:
         return (self.folder / name).read_text(encoding="utf-8")
 
 
-Files = dict[str, str]  # by name, of a case's golden files
+Files = dict[str, str]  # contents of a case's golden files by name
 
 
 def report(program: Program, *results: str, whole: bool = False) -> Files:
-    """What `report` makes of results, for a terminal and in files."""
+    """The output of `report` on results: terminal text and files."""
     into = program.folder / "into.md"
     into.write_text("before\n<!-- stepladder: begin -->\n<!-- stepladder: end -->\nafter\n")
     files = {"report.txt": program("report", *results, "--out", "out", "--into", "into.md"),
@@ -177,7 +177,7 @@ def exports(program: Program, results: str) -> Files:
 
 
 def first_line(text: str) -> dict:
-    """A results file's first session."""
+    """The line of a results file's first session."""
     return json.loads(text[:text.index("\n")])
 
 
@@ -188,7 +188,7 @@ def traced_in(text: str) -> dict:
 
 
 def results_of(case: str) -> Callable[[Program], Files]:
-    """What is made of a results file."""
+    """A function that makes the golden files of a case with one results file."""
     file = f"{case}.json"
     return lambda program: report(program, file) | exports(program, file) | {"plan-run.txt": program("plan-run", file)}
 
@@ -201,7 +201,7 @@ def copy_campaign(program: Program, device: str) -> str:
 
 
 def campaign(device: str, *parts: tuple[str, str]) -> Callable[[Program], Files]:
-    """A device's kept campaign, with the exports of some of its parts."""
+    """A function that makes the golden files of a device's kept campaign, with exports of some parts."""
 
     def files(program: Program) -> Files:
         file = copy_campaign(program, device)
@@ -219,7 +219,7 @@ def both(program: Program) -> Files:
     return {name: text for name, text in files.items() if name not in ("into.md", "results.csv")}
 
 
-# A trainer that only says what it took: %(us)d microseconds a step, in each run a little more or less.
+# A trainer that only reports times: %(us)d microseconds a step, slightly different from run to run.
 TRAINER = """#!/bin/sh
 [ "$1" = --version ] && { echo "%(name)s 0.1.0 source %(hash)s"; exit 0; }
 while [ $# -gt 0 ]; do
@@ -256,13 +256,13 @@ WORKLOAD = ("--backend", "cpu", "--model", "gpt2-tiny", "--batch", "4", "--seq",
 
 
 def without_here(text: str, context: dict) -> str:
-    """`text` without what it says of the time, the build and the machine."""
+    """`text` without the time, the build and the machine."""
     text = re.sub(r"commit [0-9a-f]{9,}(-dirty)?|an unknown commit", "COMMIT", text)
     return re.sub(r"20\d\d-[-\d:.T]*Z", "TIME", text).replace(context["device"]["name"], "DEVICE")
 
 
 def gate(program: Program) -> Files:
-    """Verdicts on kept runs, and of a gate whose trainers say what they took."""
+    """Verdicts on kept runs, and of a gate on trainers that only report times."""
     compare = ("compare", "base.json", "new.json")
     files = {f"compare.{end}": program(*compare, "--format", format) for end, format in
              (("txt", "text"), ("md", "markdown"), ("github", "github"), ("xml", "junit"))}
@@ -295,7 +295,7 @@ def history(program: Program) -> Files:
 
 
 def profile(program: Program) -> Files:
-    """A kept profile's page, and what `profile` prints of a trainer that says the same."""
+    """The page of a kept profile, and what `profile` prints of a trainer that reports the same profile."""
     files = {"report.txt": program("report", "profile.json", "--out", "out"),
              "page.txt": page_text(program.text("out/index.html"), whole=False),
              "charts.json": charts_in(program.folder / "out")}
@@ -314,7 +314,7 @@ def profile(program: Program) -> Files:
 
 
 def interrupted(program: Program) -> Files:
-    """One that was told to stop, and one that was killed; as each left it."""
+    """A run that was told to stop, and one that was killed, each as it left its file."""
     files = report(program, "interrupted.json", "killed.json") | exports(program, "killed.json")
     return files | {"compare.txt": program("compare", "interrupted.json", "killed.json")}
 
@@ -347,7 +347,7 @@ def kept(case: str) -> Files:
 
 
 def difference(case: str, before: Files, after: Files) -> list[str]:
-    """As of diff -u, file by file."""
+    """Differences of a case's files as diff -u prints them."""
     lines = []
     for name in sorted({*before, *after}):
         path = f"tests/golden/{case}/expected/{name}"
@@ -358,7 +358,7 @@ def difference(case: str, before: Files, after: Files) -> list[str]:
 
 
 def renew(case: str) -> list[str]:
-    """Writes the golden files that have changed. Returns how they differ from before."""
+    """Writes the golden files that changed. Returns the differences."""
     before, after, folder = kept(case), made(case), GOLDEN / case / "expected"
     folder.mkdir(parents=True, exist_ok=True)
     for name in {*before, *after}:

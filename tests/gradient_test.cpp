@@ -1,5 +1,5 @@
-// The loss and gradients of every rung of the ladder of time against an independent GPT-2 in double and its
-// finite differences.
+// Loss and gradients of every rung of the ladder of time against an independent GPT-2 in double precision and
+// its finite differences.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace {
 
 using Vector = std::vector<double>;
 
-/// The loss of GPT-2 in double, as its definition says and nothing shared with the trainers. `p` holds the
+/// GPT-2's loss in double, written from its definition and sharing no code with the trainers. `p` holds the
 /// parameters in the order of Params::each().
 class ReferenceGpt2 {
  public:
@@ -71,7 +71,7 @@ class ReferenceGpt2 {
     return out;
   }
 
-  /// x w^T + b, w (out,in).
+  /// x w^T + b for w of shape (out,in).
   Vector linear(const Vector& x, const Vector& w, const Vector& b) const {
     const size_t rows = static_cast<size_t>(B * T), out_size = b.size(), in_size = x.size() / rows;
     Vector out(rows * out_size);
@@ -117,7 +117,7 @@ Config tiny_config() {
   config.model = "test";
   config.B = 2;
   config.T = 8;
-  config.max_T = 11;  // more positions than are used: their gradient is zero
+  config.max_T = 11;  // more positions than T: unused ones have gradient 0
   config.V = 32;
   config.L = 2;
   config.NH = 2;
@@ -131,12 +131,12 @@ std::shared_ptr<const Tokens> random_tokens(int64_t count, int64_t V) {
   return std::make_shared<const Tokens>("random tokens", std::move(tokens), V);
 }
 
-/// Relative error allowed: some tens of f32 roundings on the way through the model, and a few of the matmuls'
-/// inputs where those are rounded. In 16 bits each of about forty results on the way is rounded as it is
-/// stored, by up to half an epsilon: as a random walk some three epsilons, and five sigma of that.
+/// The relative error allowed: some tens of f32 roundings on the way through the model, and a few of matmul
+/// inputs that are rounded. In 16 bits each of about forty stored results is rounded by up to half an
+/// epsilon: a random walk of about three epsilons, of which this allows five sigma.
 double tolerance_of(MathMode math, DType half) {
   constexpr double kTf32Epsilon = 0x1p-10;
-  constexpr double kFp8Epsilon = 0x1p-2;  // of e5m2, which gradients are rounded to on the way
+  constexpr double kFp8Epsilon = 0x1p-2;  // e5m2's, to which gradients are rounded
   const double half_epsilon = half == DType::bf16 ? 0x1p-7 : 0x1p-10;
   return 32 * std::numeric_limits<float>::epsilon() + (math == MathMode::tf32   ? 8 * kTf32Epsilon
                                                        : math == MathMode::half ? 16 * half_epsilon
@@ -149,14 +149,15 @@ struct Case {
   DType half = DType::bf16;
 };
 
-/// Some elements of a tensor's gradient, first the steepest, beside the slopes of the loss.
+/// Some elements of a tensor's gradient, the steepest first, and the slopes of the loss there.
 struct Sampled {
   std::string tensor;
   std::vector<size_t> at;
   Vector gradient, slope;
 };
 
-/// Of every tensor; `draw` tells which parameters. Expects the loss and the gradients' norm.
+/// Sampled gradients of every tensor, for the parameters that `draw` seeds. Expects the loss and the
+/// gradients' norm too.
 std::vector<Sampled> sampled_gradients(const Case& test, uint64_t draw) {
   const Rung& rung = ladder().find(test.rung);
   const auto build = std::find_if(linked_rungs().begin(), linked_rungs().end(),
@@ -164,7 +165,8 @@ std::vector<Sampled> sampled_gradients(const Case& test, uint64_t draw) {
   Config config = tiny_config();
   config.half = test.half;
   const ReferenceGpt2 reference(config);
-  // The first step's adam_m is then the gradient itself, and the parameters stay where they are.
+  // With this rate and beta1 = 0, adam_m after the first step is the gradient, and the parameters stay
+  // unchanged.
   constexpr float kLearningRate = 0.0F;
   Hyper hyper;
   hyper.beta1 = 0.0F;
@@ -178,8 +180,8 @@ std::vector<Sampled> sampled_gradients(const Case& test, uint64_t draw) {
   const auto trainer = build->make(*ops, arena, config, hyper);
   trainer->reset();
 
-  // Large weights, so that attention is not uniform and GELU not linear; no two tensors alike; each a bf16,
-  // so that rungs in 16 bits have the same ones.
+  // Weights are large, so that attention is not uniform and GELU not linear; they differ from tensor to
+  // tensor; and they are bf16 numbers, so that 16-bit rungs have equal ones.
   const auto params = trainer->tensors().params.each();
   std::vector<Vector> p;
   for (size_t i = 0; i < params.size(); ++i) {
@@ -254,8 +256,8 @@ TEST_P(Gradients, AreTheSlopesOfTheLoss) {
   }
 }
 
-// FP8 rounds by up to an eighth, several times on the way: elements of a tensor may be far off, the tensor is
-// not, and what it is off by has no direction.
+// FP8 rounds by up to an eighth, several times on the way: single elements may be far off, but a tensor's
+// error is small and has no direction.
 TEST(Fp8Gradients, AreTheSlopesOfTheLossButForNoise) {
   struct Sums {
     double error = 0.0, slope = 0.0, product = 0.0;

@@ -1,4 +1,4 @@
-// bf16 and f16 on the host: every bit pattern, and every place where the rounding turns.
+// bf16 and f16 on the host: every bit pattern, and every point where rounding changes direction.
 #include "model/half.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace stepladder {
 namespace {
 
-/// What a 16-bit type's bits mean by its definition: 1 sign bit, then the exponent, then the mantissa.
+/// A 16-bit type's values by its definition: 1 sign bit, then the exponent, then the mantissa.
 template <class T>
 struct Format;
 template <>
@@ -26,7 +26,7 @@ struct Half : testing::Test {
   static constexpr int kMantissa = Format<T>::kMantissa, kBias = Format<T>::kBias;
   static constexpr int kInfinity = 0x7FFF >> kMantissa << kMantissa;
 
-  /// The value of a magnitude's bits below infinity's.
+  /// The value of a magnitude's bits, below infinity.
   static double value(int magnitude) {
     const int exponent = magnitude >> kMantissa, mantissa = magnitude & ((1 << kMantissa) - 1);
     return exponent == 0 ? std::ldexp(mantissa, 1 - kBias - kMantissa)
@@ -60,8 +60,8 @@ TYPED_TEST(Half, EveryPatternHasItsValueAndComesBack) {
   }
 }
 
-// Rounding never decreases, so it is right everywhere if it is right beside the middle of every two
-// neighbours. What would be the number after the largest is where infinity begins.
+// Rounding is monotonic, so it is right everywhere if it is right beside the middle of every two neighbours.
+// Infinity begins where the number after the largest would be.
 TYPED_TEST(Half, RoundsToTheNearestTiesToEven) {
   for (int below = 0; below < this->kInfinity; ++below) {
     const double above = below + 1 == this->kInfinity ? 2 * this->value(below) - this->value(below - 1)
@@ -89,7 +89,7 @@ TYPED_TEST(Half, OverflowsToInfinityAndUnderflowsToZero) {
   EXPECT_EQ(this->round(-kLeast), 0x8000);
 }
 
-// A NaN's payload may lie in bits that the type has not; it must not turn into infinity.
+// A NaN's payload may lie in bits that the type lacks; the NaN must not turn into infinity.
 TYPED_TEST(Half, EveryNaNStaysNaN) {
   for (int bit = 0; bit < 23; ++bit) {
     for (uint32_t mantissa : {1U << bit, (1U << bit) - 1U + 0x400000U, 0x800000U - (1U << bit)}) {

@@ -1,4 +1,4 @@
-// The stepladder command line through its real binary; rungs are stand-ins but where a test says otherwise.
+// The stepladder command line through its real binary; rungs are stand-ins unless a test says otherwise.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pty.h>
@@ -50,7 +50,7 @@ bool has(const std::string& text, const std::string& part) {
   return says(text, {part});
 }
 
-constexpr const char* kLearnAlike = "tolerances";  // a report's answer on the CPU
+constexpr const char* kLearnAlike = "tolerances";  // a word of a report on the CPU
 
 class HarnessCli : public testing::Test {
  protected:
@@ -65,17 +65,17 @@ class HarnessCli : public testing::Test {
     return fake;
   }
 
-  /// A shell command line in the test's folder, the stand-ins beside it.
+  /// Runs a shell command line in the test's folder, which also holds the stand-ins.
   Outcome shell(const std::string& command) {
     return run_in(folder_, cat("export STEPLADDER_BIN_DIR=", folder_ / "",
                                " STEPLADDER_PYTHON=/nowhere/python; ", command));
   }
   Outcome stepladder(const std::string& arguments) { return shell(cat(kStepladder, " ", arguments)); }
-  /// With the rungs themselves, not stand-ins.
+  /// Runs `stepladder ARGUMENTS` with the real rungs.
   Outcome with_rungs(const std::string& arguments) {
     return shell(cat("STEPLADDER_BIN_DIR=" STEPLADDER_BIN " ", kStepladder, " ", arguments));
   }
-  /// What it writes to a terminal of so many columns, which 0 leaves open.
+  /// The output of `stepladder ARGUMENTS` on a terminal of `columns` columns; 0: unknown.
   std::string on_terminal(const std::string& arguments, uint16_t columns = 0) {
     int terminal = -1;
     const winsize size{.ws_row = 40, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
@@ -94,14 +94,14 @@ class HarnessCli : public testing::Test {
     return seen;
   }
 
-  /// A small plan: the stand-ins, six steps each.
+  /// The arguments of a small run of the stand-ins, six steps each.
   std::string plan(const std::string& more = "") const {
     return cat(
         "run --backend cpu --model gpt2-tiny --batch 4 --seq 32 --steps 6 --warmup 2 --rounds 2 --data ",
         folder_ / "data.bin", " --out results.json ", has(more, "--rungs") ? "" : "--rungs 00,01,02 ", more);
   }
 
-  /// The options that measure both peers, each a stand-in that `fake` describes but for its name.
+  /// Options that measure both peers; each peer is a stand-in like `fake` under the peer's name.
   std::string peers(FakeRung fake) const {
     fake.name = "peer";
     fake.before_start = "name=$PEER; " + fake.before_start;
@@ -120,7 +120,7 @@ exec )",
     return start_in(folder_,
                     cat("export STEPLADDER_BIN_DIR=", folder_ / "", "; exec ", kStepladder, " ", arguments));
   }
-  /// Waits until the file has something in it.
+  /// Waits until the file `name` has content; false after ten seconds.
   bool appears(const std::string& name) const {
     std::error_code none_yet;
     for (int i = 0; i < 1000; ++i, std::this_thread::sleep_for(10ms))
@@ -130,7 +130,7 @@ exec )",
   }
 
   Results results() const { return load_results(folder_ / "results.json"); }
-  /// What `stepladder export --format json` tells of it.
+  /// results.json as `stepladder export --format json` prints it.
   Json exported() const { return stepladder::exported(folder_ / "results.json"); }
 
   /// "00 01 02 02 01 00": variants of the finished runs in order.
@@ -142,11 +142,11 @@ exec )",
   }
 
   const TempFolder folder_;
-  const Environment no_sample_{"STEPLADDER_BUSY_SAMPLE_MS", "0"};  // of other processes' load
+  const Environment no_sample_{"STEPLADDER_BUSY_SAMPLE_MS", "0"};  // skips the load sample
 };
 
-/// Stand-ins for the whole ladder and its ablations; 03 makes the step 1.25 times as fast, alone too, and the
-/// last rung 1.5 times.
+/// Stand-ins for the ladder and its ablations. Steps of rungs take 1.25 ms before 03 and 1 ms from 03 on;
+/// steps of ablations 1 ms (only/) or 1.5 ms (without/).
 class HarnessCliAblate : public HarnessCli {
  protected:
   HarnessCliAblate() {
@@ -179,7 +179,7 @@ class HarnessCliAblate : public HarnessCli {
         folder_ / "data.bin", " --out results.json ", more);
   }
 
-  /// Variants of the finished runs in order.
+  /// Variants of the finished runs in order, separated by spaces.
   std::string measured() const {
     std::string text;
     for (const stepladder::Run& run : results().runs) text += (text.empty() ? "" : " ") + run.variant;
@@ -236,7 +236,7 @@ TEST_F(HarnessCli, BashCompletesCommandsOptionsAndWhatTheyTake) {
   EXPECT_EQ(completed("resume 13"), "\n") << "which takes a file";
   EXPECT_EQ(completed("check-trainer 13"), "\n") << "which takes a command";
   EXPECT_EQ(completed("run --check"), "\n") << "which help hides";
-  EXPECT_EQ(completed("report r"), "\n");  // files, which bash completes by itself
+  EXPECT_EQ(completed("report r"), "\n");  // bash completes file names by itself
   EXPECT_EQ(completed("run --out r"), "\n");
 }
 
@@ -363,11 +363,11 @@ TEST_F(HarnessCli, TrainAndSampleHandEverythingToTheRung) {
 }
 
 TEST_F(HarnessCli, TrainLooksForNoLargerBatchThanAskedFor) {
-  FakeRung fake = rung("13_cuda_graphs");  // which is 14's trainer
+  FakeRung fake = rung("13_cuda_graphs");  // 14 runs this trainer too
   fake.before_start = "echo \"$arguments\"; exit 0";
   fake.write(folder_);
   EXPECT_TRUE(has(stepladder("train 14").out, "--max-batch "));
-  for (const char* asked : {"--max-batch=2", "--max-batch 2"})  // the last of an option counts
+  for (const char* asked : {"--max-batch=2", "--max-batch 2"})  // the last of repeated options counts
     EXPECT_TRUE(stepladder(cat("train 14 ", asked)).out.ends_with(cat(asked, "\n"))) << asked;
 }
 
@@ -442,7 +442,7 @@ TEST_F(HarnessCli, ASignalDuringTheChartsEndsTheReport) {
       const pid_t pid = start(command);
       ASSERT_TRUE(appears("drawing"));
       for (const auto& entry :
-           std::filesystem::directory_iterator(folder_ / "page"))  // nothing that a kill leaves
+           std::filesystem::directory_iterator(folder_ / "page"))  // a kill must leave no temporary file
         EXPECT_FALSE(entry.path().filename().string().starts_with(".")) << entry.path();
       ::kill(pid, signal);
       EXPECT_EQ(wait_for(pid), 128 + signal) << command;
@@ -504,7 +504,7 @@ TEST_F(HarnessCli, InANamespaceOfProcessIdsRungsAreMeasuredToo) {
   if (shell("unshare --pid --fork true").code != 0) GTEST_SKIP() << "no namespaces here";
   const std::string of_step =
       " --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps 2 --warmup 1 --data data.bin ";
-  // LeakSanitizer finds no threads there, since /proc is the outer namespace's.
+  // LeakSanitizer is off: /proc is that of the outer namespace, so it would find no threads.
   const auto inside = [&](const std::string& command) {
     return shell(cat("ASAN_OPTIONS=detect_leaks=0 STEPLADDER_BIN_DIR=" STEPLADDER_BIN
                      " unshare --pid --fork ",
@@ -665,7 +665,7 @@ TEST_F(HarnessCli, RunMeasuresEveryRungInTurns) {
   EXPECT_EQ(json["variants"][2]["median_step_ms"]["value"], FakeRung::kStepMs);
   EXPECT_TRUE(has(outcome.out, "02_tf32"));
   EXPECT_TRUE(has(outcome.out, "wrote results.json"));
-  // Not on a terminal: a plain line per finished run.
+  // Without a terminal each finished run prints a plain line.
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 6);
   EXPECT_TRUE(says(outcome.err, {"[2/6] 01_causal_mask", "gpt2-tiny B=4 T=32", "round 0", "ok",
                                  cat(FakeRung::kStepMs, " ms")}));
@@ -678,7 +678,7 @@ TEST_F(HarnessCli, BatchSizesAndRungsAreChosen) {
   EXPECT_EQ(results().runs[3].workload(), "gpt2-tiny B=8 T=32");
 }
 
-/// "00 01 02 02 ..": the rungs in the order measured.
+/// "00 01 02 02 ..": rungs in the order measured.
 std::string sequence(const Results& results) {
   std::string text;
   for (const Run& run : results.runs) text += cat(text.empty() ? "" : " ", run.variant.substr(0, 2));
@@ -726,7 +726,7 @@ TEST_F(HarnessCli, AddedRoundsGoOnWhereAnInterruptionLeftThem) {
   Results cut = whole;
   cut.complete = false;
   cut.stopped = nullptr;
-  cut.runs.resize(7);  // in the middle of a round
+  cut.runs.resize(7);  // cuts the file within a round
   write_file(folder_ / "results.json", file_text(cut));
   const Outcome outcome = stepladder(command + " --resume");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -919,7 +919,7 @@ TEST_F(HarnessCli, HorizonsAreSearchedByHalvesAndCertifiedByFreshSeeds) {
   FakeRung fake = rung("00_fp32_baseline");
   fake.step_ms = "1.05";
   fake.before_start = cat("echo $arguments >>", folder_ / "told.txt");
-  // 9 thousandths less a step, and some by the number of the run: at most 4.8 from 23 steps on.
+  // The loss falls by 0.009 a step and varies by run: it is below 4.8 from step 23 on.
   fake.before_end =
       cat("runs=$(wc -l <", folder_ / "told.txt",
           R"(); say '{"event":"eval","step":'$i',"val_loss":'4.$((999 - i * 9 + runs % 4))'}')");
@@ -1005,7 +1005,7 @@ TEST_F(HarnessCli, EveryReaderTakesAFileThatGzipMadeSmaller) {
               stepladder(cat("export results.json --format ", format)).out);
   EXPECT_EQ(stepladder("compare results.json all.json.gz").code,
             stepladder("compare results.json results.json").code);
-  // Nothing is appended to one.
+  // A compressed file is never appended to.
   for (const char* how : {"--out all.json.gz --resume", "--out other.json.gz"}) {
     const Outcome outcome = stepladder(cat("run --rungs 00 --backend cpu ", how));
     EXPECT_EQ(outcome.code, 2) << how;
@@ -1159,7 +1159,7 @@ TEST_F(HarnessCli, ARunThatEndsBeforeItsStartInOneRoundFailsItsRow) {
   ASSERT_EQ(rows.size(), 2U) << rows.dump(1);
   EXPECT_EQ(rows[1]["status"], "crash");
   EXPECT_EQ(rows[1]["backend"], "cpu");
-  // So it is of a file that an earlier version wrote.
+  // A file from an earlier version without backends gives the same two rows.
   Results before = results();
   before.runs.back().backend.clear(), before.runs[1].backend.clear();
   EXPECT_EQ(results_file_json(before)["variants"].size(), 2U);
@@ -1189,7 +1189,7 @@ TEST_F(HarnessCli, WhatTheDeviceCannotDoIsNoFailure) {
 TEST_F(HarnessCli, ALossOutsideTheToleranceIsDivergedWithoutASpeedup) {
   FakeRung fake = rung("02_tf32");
   fake.step_ms = "1.5";
-  fake.loss = "4.$((90 - i + (i == 3) * 2))";  // 0.4 %, the tolerance is 0.2 %
+  fake.loss = "4.$((90 - i + (i == 3) * 2))";  // 0.4 % off; the tolerance is 0.2 %
   fake.write(folder_);
   const Outcome outcome = stepladder(plan());
   EXPECT_EQ(outcome.code, 5);
@@ -1199,7 +1199,7 @@ TEST_F(HarnessCli, ALossOutsideTheToleranceIsDivergedWithoutASpeedup) {
   EXPECT_FALSE(row.contains("speedup_baseline"));
 }
 
-// Single steps of a long run leave the baseline's by chance: its mean counts.
+// Single steps of a long run differ from the baseline's by chance, so the mean loss is compared.
 TEST_F(HarnessCli, ALongRunIsHeldToTheBaselinesMeanLoss) {
   FakeRung fake = rung("02_tf32");
   fake.write(folder_);
@@ -1219,7 +1219,7 @@ TEST_F(HarnessCli, ALongRunIsHeldToTheBaselinesMeanLoss) {
 
 TEST_F(HarnessCli, ALossWithinTheToleranceIsOk) {
   FakeRung fake = rung("02_tf32");
-  fake.loss = "4.$((9000 - i * 100 + (i == 3) * 90))";  // 0.19 %
+  fake.loss = "4.$((9000 - i * 100 + (i == 3) * 90))";  // 0.19 % off
   FakeRung baseline = rung("00_fp32_baseline");
   baseline.loss = "4.$((9000 - i * 100))";
   fake.write(folder_);
@@ -1231,7 +1231,7 @@ TEST_F(HarnessCli, ALossWithinTheToleranceIsOk) {
 TEST_F(HarnessCli, PeersAreMeasuredInTurnsWithTheirRungs) {
   FakeRung fake;
   fake.step_ms = cat(2 * FakeRung::kStepMs);
-  fake.loss = "9.5";  // far from the baseline's
+  fake.loss = "9.5";  // far from the baseline's loss
   const Outcome outcome = stepladder(plan("--wide --rungs 00,02" + peers(fake)));
   ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   std::string order;
@@ -1262,7 +1262,7 @@ TEST_F(HarnessCli, APeerThatCannotRunIsARow) {
   Outcome outcome = stepladder(plan("--rungs 00" + peers(fake)));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(says(outcome.out, {"unsupported", "python3 has no torch"})) << outcome.out;
-  // What a peer can't read, our rungs may well.
+  // A peer that can't read the data is a crash of its row; our rungs may still read it.
   fake.before_start = R"(say '{"event":"error","status":"error","reason":"torn.bin"}'; exit 2)";
   outcome = stepladder(plan("--rungs 00 --overwrite" + peers(fake)));
   EXPECT_EQ(outcome.code, 5) << outcome.err;
@@ -1473,7 +1473,7 @@ TEST_F(HarnessCliAblate, NothingIsClaimedOnThrottledRuns) {
   FakeRung hot = ablation_of("only", "03_fused_adamw");
   hot.telemetry = R"(,"sm_mhz":1200,"throttle":["hw_thermal_slowdown"])";
   hot.write(folder_);
-  FakeRung once = rung("03_fused_adamw");  // hot and slow in the first of its rounds
+  FakeRung once = rung("03_fused_adamw");  // throttled and slow in its first round
   once.before_start = "hot=$(cat counter 2>/dev/null || echo hw_slowdown); echo gpu_idle >counter";
   once.telemetry = R"(,"throttle":["'$hot'"])";
   once.step_ms = "$([ $hot = gpu_idle ] && echo 1 || echo 10).0";
@@ -1647,7 +1647,7 @@ TEST_F(HarnessCli, OnAnotherCardAnUnfinishedRoundIsMeasuredAgainAndAFinishedOneK
 
 TEST_F(HarnessCli, OnAnotherHostOfTheSameProcessorAnUnfinishedRoundIsMeasuredAgain) {
   ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 2")).code, 0);
-  for (const bool told_by_each : {true, false}) {  // by older files once for all
+  for (const bool told_by_each : {true, false}) {  // older files name the host once for all runs
     Results before = results();
     before.context["host"] = "elsewhere";
     for (stepladder::Run& run : before.runs) run.wall_ms = 7, run.device = told_by_each ? "elsewhere" : "";
@@ -1668,7 +1668,7 @@ TEST_F(HarnessCli, ThreadsThatARungTellsOtherwiseInALaterRoundAreRefusedByName) 
   const std::string command = plan("--rungs 00 --rounds 4 --resume");
   ASSERT_EQ(shell(cat("OMP_NUM_THREADS=2 ", kStepladder, " ", plan("--rungs 00 --rounds 2"))).code, 0);
   Results before = results();
-  before.context.erase("thread_environment");  // as files from before
+  before.context.erase("thread_environment");  // as in files of older versions
   write_file(folder_ / "results.json", file_text(before));
   const Outcome outcome = shell(cat("OMP_NUM_THREADS=1 ", kStepladder, " ", command));
   EXPECT_EQ(outcome.code, kExitNotComparable) << outcome.err;
@@ -1715,11 +1715,11 @@ TEST_F(HarnessCli, KilledAtAnyMomentItLosesAtMostTheRunInProgress) {
   size_t kept = 0;
   for (uint64_t i = 0; i < 10; ++i) {
     const pid_t pid = start(plan("--rounds 5 --resume"));
-    const double longest_ms = kept > 0 ? 600.0 : 600.0 * static_cast<double>(i + 1);  // on a busy machine
+    const double longest_ms = kept > 0 ? 600.0 : 600.0 * static_cast<double>(i + 1);  // for busy machines
     std::this_thread::sleep_for(1ms * static_cast<int>(random_uniform(42, i) * longest_ms));
     ::kill(pid, SIGKILL);
     wait_for(pid);
-    if (!std::filesystem::exists(folder_ / "results.json")) continue;  // killed before it began
+    if (!std::filesystem::exists(folder_ / "results.json")) continue;  // killed before the file existed
     const size_t now = results().runs.size();
     EXPECT_GE(now, kept) << "a finished run is gone";
     kept = now;
@@ -1739,7 +1739,7 @@ TEST_F(HarnessCli, KilledAtAnyMomentItLosesAtMostTheRunInProgress) {
 
 class HarnessCliCampaign : public HarnessCli {
  protected:
-  /// Runs of six steps, those of `rung` as a part of its own.
+  /// A plan's command line that runs `rung` with six steps.
   static std::string run_of(const std::string& rung, const std::string& more = "") {
     return cat("run --rungs ", rung, " --batch 4 --steps 6 --warmup 2 ", more);
   }
@@ -1760,14 +1760,14 @@ class HarnessCliCampaign : public HarnessCli {
     ADD_FAILURE() << "no part " << name;
     return {};
   }
-  /// "ladder last": the parts in the file.
+  /// Names of the parts in the file: "ladder last".
   std::string names() const {
     std::string text;
     for (const Part& part : load_parts(folder_ / "sub/c.jsonl"))
       text += (text.empty() ? "" : " ") + part.name;
     return text;
   }
-  /// "00 01 02": the runs of a part.
+  /// Rungs of the runs in a part, in order: "00 01 02".
   std::string climbed(const std::string& name) const {
     std::string text;
     for (const stepladder::Run& run : part(name).results.runs)
@@ -2065,7 +2065,7 @@ TEST_F(HarnessCliCampaign, APartOnSeveralDevicesGoesOnWhereThereAreAsMany) {
   ASSERT_TRUE(says(command, {"--devices 2 "})) << listing;
   command.replace(command.find("--devices 2"), 11, "--devices 2,3");
 
-  // As measured where there were three.
+  // The part as measured on a machine with three devices.
   write_plan({{"some", run_of("00", "--rounds 1")}});
   ASSERT_EQ(stepladder(campaign()).code, 0);
   Results there = part("some").results;
@@ -2203,7 +2203,7 @@ TEST_F(HarnessCliCampaign, AShortExportKeepsOfARunUntilALossItsFirstStepsTheLast
   EXPECT_EQ(whole.runs[0].steps.size(), 150U);
   EXPECT_EQ(kept.runs[0].steps.back().loss, whole.runs[0].steps.back().loss);
 
-  learns.before_step = "";  // one that never evaluates, and ends before that is missed
+  learns.before_step = "";  // the trainer ends without an evaluation
   learns.write(folder_);
   write_plan({{"one", "run --rungs 00 --batch 4 --rounds 1 --until-loss 6 --max-steps 80 --eval-every 50"}});
   EXPECT_EQ(stepladder(campaign("--overwrite")).code, kExitInconclusive) << read_file(folder_ / "err.txt");
@@ -2236,7 +2236,7 @@ TEST_F(HarnessCli, CtrlCEndsTheChildKeepsFinishedRunsAndTellsHowToGoOn) {
   EXPECT_TRUE(has(last, "interrupted") && has(last, "`stepladder resume results.json`")) << err;
   expect_contract(folder_ / "results.json");
   EXPECT_EQ(climbed(), "00");
-  // While unfinished the file is neither replaced nor lost.
+  // A later run neither replaces nor loses an unfinished file.
   EXPECT_EQ(stepladder(plan("--rounds 1")).code, 2);
   rung("01_causal_mask").write(folder_);
   EXPECT_EQ(stepladder(plan("--rounds 1 --resume")).code, 0);
@@ -2252,14 +2252,14 @@ TEST_F(HarnessCli, HeedsSignalsThatWhoeverStartedItHasBlocked) {
       folder_, cat("export STEPLADDER_BIN_DIR=", folder_ / "", "; exec timeout 60 env --block-signal=TERM ",
                    kStepladder, " ", plan("--rungs 00 --rounds 1 --overwrite")));
   ASSERT_TRUE(appears("pid"));
-  ::kill(pid, SIGTERM);  // which `timeout` passes on
+  ::kill(pid, SIGTERM);  // `timeout` passes the signal on
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(wait_for(pid), 128 + SIGTERM);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
 }
 
 TEST_F(HarnessCli, AFullDiskKeepsWhatWasMeasured) {
-  // A file size limit fails writes as a full disk does.
+  // A file size limit makes writes fail as a full disk does.
   const Outcome outcome = shell(cat("ulimit -f 16; exec ", kStepladder, " ", plan("--rounds 20")));
   EXPECT_EQ(outcome.code, 5) << outcome.err;
   const std::string last = outcome.err.substr(outcome.err.rfind('\n', outcome.err.size() - 2) + 1);
@@ -2331,7 +2331,7 @@ TEST_F(HarnessCli, ChartsAreDrawnWhateverBackendANotebookNames) {
 TEST_F(HarnessCli, ReportReadsAnUnfinishedRun) {
   ASSERT_EQ(stepladder(plan("--rounds 1")).code, 0);
   std::string file = read_file(folder_ / "results.json");
-  file.resize(file.find("01_causal_mask\",\"source_hash"));  // within the second run's line
+  file.resize(file.find("01_causal_mask\",\"source_hash"));  // cuts the file within the second run's line
   write_file(folder_ / "results.json", file);
   const Outcome outcome = stepladder("report results.json --out report");
   EXPECT_EQ(outcome.code, 0) << outcome.err;

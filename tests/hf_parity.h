@@ -1,4 +1,4 @@
-// The first steps from a Hugging Face checkpoint against PyTorch's, on the same batches: of GPT-2, and of the
+// The first steps from a Hugging Face checkpoint against PyTorch's on the same batches, for GPT-2 and for the
 // trainers of the ladder of learning.
 #pragma once
 
@@ -21,14 +21,14 @@
 
 namespace stepladder {
 
-/// The folder of a reference by tests/reference/make_checkpoint_cases.py: the tiny one that is committed, or
-/// what STEPLADDER_HF_PARITY names.
+/// The folder of a reference made by tests/reference/make_checkpoint_cases.py: STEPLADDER_HF_PARITY, or the
+/// tiny one that is committed.
 inline std::string parity_folder() {
   const char* folder = std::getenv("STEPLADDER_HF_PARITY");
   return folder ? folder : STEPLADDER_TEST_DATA "/hf_parity";
 }
 
-/// A linked trainer in that folder's size, its parameters not yet filled, with its batches.
+/// A linked trainer of the reference's size with the reference's batches; its parameters are not yet filled.
 struct ParityTraining {
   ParityTraining(const std::string& name, Ops& backend, DType half) : ops(backend) {
     const auto told = nlohmann::json::parse(read_file(folder + "/losses.json"));
@@ -42,7 +42,7 @@ struct ParityTraining {
                       .eps = told["eps"],
                       .weight_decay = told["weight_decay"],
                       .grad_clip = told["grad_clip"],
-                      .loss_scale = 256.0F};  // low enough that no step is skipped
+                      .loss_scale = 256.0F};  // low enough to skip no step
     const auto& builds = linked_rungs();
     const auto build = std::ranges::find(builds, name, &RungBuild::name);
     check(build != builds.end(), name, " is not linked");
@@ -61,7 +61,8 @@ struct ParityTraining {
   std::unique_ptr<Trainer> trainer;
 };
 
-/// Every step's loss, and in fp32 every gradient norm, is PyTorch's within 1e-4 and the rung's own tolerance.
+/// Expects PyTorch's loss at every step, and in fp32 its gradient norm, within 1e-4 plus the rung's own
+/// tolerance.
 inline void expect_parity(const Rung& rung, Ops& ops) {
   const std::string folder = parity_folder();
   const auto reference = nlohmann::json::parse(read_file(folder + "/losses.json"));
@@ -87,8 +88,8 @@ inline void expect_parity(const Rung& rung, Ops& ops) {
   }
 }
 
-/// Fills parameters that are not all GPT-2's as make_learning_cases.py has them: those that are as the file
-/// says, but for matrices that begin at 0; a head as wte with its rows in reverse.
+/// Fills a trainer's parameters as make_learning_cases.py does: from the file, except that matrices
+/// initialised to 0 stay 0, and an untied head is wte with its rows in reverse.
 inline void load_learning_weights(const ParityTraining& training) {
   const Safetensors file(training.folder + "/model.safetensors");
   training.trainer->init(1337);
@@ -108,8 +109,8 @@ inline void load_learning_weights(const ParityTraining& training) {
   }
 }
 
-/// Each step's loss and gradient norm of a trainer of the ladder of learning, or of one of its ablations, is
-/// PyTorch's within `tolerance`, in f32 or 16 bits.
+/// Expects PyTorch's loss at each step, and in f32 its gradient norm, within `tolerance`, for a trainer of
+/// the ladder of learning or one of its ablations.
 inline void expect_learning_parity(const std::string& name, Ops& ops, DType half, double tolerance) {
   const auto reference =
       nlohmann::json::parse(read_file(parity_folder() + "/learning.json"))["trainers"][name];

@@ -1,4 +1,4 @@
-"""The chart of a history: what is drawn, and what a damaged file is answered with."""
+"""The chart of a history: what is drawn, and the answers to damaged files."""
 
 import contextlib
 import io
@@ -30,7 +30,7 @@ def sample():
 
 
 def draw(data):
-    """Exit status, stderr and names of the files written."""
+    """Draws a history. Returns exit status, stderr and names of the files written."""
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()) as errors, \
             contextlib.redirect_stdout(io.StringIO()):
         path = Path(folder, "history.json")

@@ -16,10 +16,10 @@ namespace {
 using Values = std::vector<double>;
 using Changes = std::vector<size_t>;
 
-/// `n` values around `level` with a standard deviation of 0.3 %.
+/// Appends `n` values around `level` with a standard deviation of 0.3 %.
 void extend(Values& values, size_t n, double level) {
   for (size_t i = 0; i < n; ++i) {
-    double sum = -6.0;  // of twelve uniform numbers: a normal one to a good approximation
+    double sum = -6.0;  // with twelve uniform numbers added, nearly a standard normal number
     for (uint64_t k = 0; k < 12; ++k) sum += random_uniform(11, values.size() * 12 + k);
     values.push_back(std::log(level) + 0.003 * sum);
   }
@@ -37,7 +37,7 @@ TEST(History, ALevelThatChangesIsFoundWhereItDoes) {
 TEST(History, ASteadyOrSlowlyDriftingOrShortSeriesHasNone) {
   int marked = 0;
   for (size_t series = 0; series < 100; ++series) {
-    Values values(series * 31, 0.0);  // moves on in the stream of random numbers
+    Values values(series * 31, 0.0);  // moves each series on in the stream of random numbers
     extend(values, 30, 40.0);
     marked += !change_points(std::span(values).subspan(series * 31), 0.00995).empty();
   }
@@ -62,7 +62,7 @@ TEST(History, OneOutlierIsNoLevel) {
   EXPECT_TRUE(change_points(values, 0.00995).empty());
 }
 
-/// Files of these medians, a day each: "00.json", "01.json" and so on.
+/// Results with these medians on successive days, under the names "00.json", "01.json" and so on.
 std::vector<std::pair<std::string, Results>> days(const Values& medians) {
   std::vector<std::pair<std::string, Results>> files;
   for (const double ms : medians) {
@@ -73,7 +73,7 @@ std::vector<std::pair<std::string, Results>> days(const Values& medians) {
   return files;
 }
 
-/// Values of a level of 0 in units of the noise, of which this share is 5 to 30 too slow.
+/// Normal noise (standard deviation 1), with a share `outliers` of values that are 5 to 30 larger.
 Values noise(size_t n, uint64_t seed, double outliers) {
   Values values;
   for (size_t i = 0; i < n; ++i) {
@@ -85,7 +85,7 @@ Values noise(size_t n, uint64_t seed, double outliers) {
   return values;
 }
 
-/// Percent of 100 simulated series with a change, of `n` values a level.
+/// In how many of 100 simulated series of two levels, `n` values each and `step` apart, a change is found.
 int found_percent(size_t n, double step, double outliers) {
   int found = 0;
   for (uint64_t series = 0; series < 100; ++series) {
@@ -96,8 +96,8 @@ int found_percent(size_t n, double step, double outliers) {
   return found;
 }
 
-// What means and squares, the method before, find of 2,000 series: 83, 87 and 100 % without outliers, 29, 14
-// and 78 % with them. The bounds leave room for the scatter of 100 series.
+// The earlier method, means and squares, finds the change in 83, 87 and 100 % of 2,000 series without
+// outliers, and in 29, 14 and 78 % with them. The bounds leave room for the scatter of 100 series.
 TEST(History, ChangesAreFoundAsOftenAsByMeansAndWithOutliersFarMoreOften) {
 #if defined(STEPLADDER_SANITIZED)
   GTEST_SKIP() << "a simulation of what is tested by itself too";

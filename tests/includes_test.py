@@ -1,4 +1,4 @@
-"""What may be included: by each room of bench/, where no file includes itself by a detour, and by a trainer."""
+"""Which includes are allowed: in each room of bench/, where no file may include itself by a detour, and in a trainer."""
 
 import re
 import unittest
@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BENCH = ROOT / "bench"
 
-# Each room with those that it may include besides itself; all may include model/.
+# The rooms that files of each room may include besides their own; all may include model/.
 ROOMS = {
     "base": set(),
     "results": {"base"},
@@ -21,7 +21,7 @@ ROOMS = {
 
 
 def includes(root: Path) -> dict[str, list[str]]:
-    """By file, as bench/ROOM/FILE, the files of bench/ and other folders of the project that it includes."""
+    """The project's files that each file of bench/ (as bench/ROOM/FILE) includes."""
     return {
         f"bench/{path.relative_to(root)}": re.findall(r'^#include "(.*)"$', path.read_text(), re.MULTILINE)
         for path in sorted(root.rglob("*.*"))
@@ -34,7 +34,8 @@ def room_of(file: str) -> str:
 
 
 def against_the_order(files: dict[str, list[str]]) -> list[str]:
-    """Includes of what the file's room may not know. ops_benchmark_main.cpp, in no room, knows the model alone."""
+    """Includes from rooms that the file's room may not include. ops_benchmark_main.cpp, in no room, may include model/
+    alone."""
     wrong = []
     for file, included in files.items():
         room = room_of(file)
@@ -46,7 +47,7 @@ def against_the_order(files: dict[str, list[str]]) -> list[str]:
 
 
 def cycle(files: dict[str, list[str]]) -> list[str]:
-    """Files that include each other in a circle, a header and its source as one; empty where there are none."""
+    """Files that include each other in a circle, a header and its source taken as one; empty where there is no circle."""
     graph: dict[str, set[str]] = {}
     for file, included in files.items():
         unit = file.rsplit(".", 1)[0]
@@ -85,7 +86,7 @@ class Rooms(unittest.TestCase):
         self.assertEqual(against_the_order(self.files), [])
 
     def test_a_rung_knows_no_verdict(self) -> None:
-        """What a rung's program is made of, files included by included ones too, has no part of gate or report."""
+        """A rung's program, including what its files include indirectly, has no part of gate or report."""
         known: set[str] = set()
         todo = [file for file in self.files if room_of(file) == "rung"]
         while todo:

@@ -1,6 +1,6 @@
 #!/bin/sh
-# An installed prefix works without the source tree: sh install_test.sh BUILD SOURCE
-# The tree is hidden under an empty one where namespaces of one's own are allowed; else the prefix runs beside it.
+# Checks that an installed prefix works without the source tree: sh install_test.sh BUILD SOURCE
+# Where unprivileged namespaces are allowed, an empty folder hides the tree; else the prefix runs beside the tree.
 set -eu
 for needed in austen.txt gpt2; do
   [ -e "$2/data/$needed" ] || { echo "no data/$needed: scripts/prepare_data.py fetches it"; exit 77; }
@@ -25,7 +25,7 @@ if $hide; then
 fi
 export STEPLADDER_PYTHON="${STEPLADDER_PYTHON:-$python}"
 stepladder=prefix/bin/stepladder
-# says PATTERN ARGUMENT...: it succeeds, which a pipe would hide, and prints the pattern.
+# says PATTERN ARGUMENT...: expects success, which a pipe would hide, and output that matches the pattern.
 says() {
   pattern=$1
   shift

@@ -1,4 +1,4 @@
-"""The results that reports/ keeps, as `stepladder export --format json` tells them."""
+"""The results kept in reports/, as `stepladder export --format json` prints them."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ import schema
 
 @cache
 def parts(path: Path) -> list[dict]:
-    """Skips the test where STEPLADDER_BIN names no folder of programs."""
+    """Parts of a kept results file. Skips the test where STEPLADDER_BIN names no folder of programs."""
     if not (programs := os.environ.get("STEPLADDER_BIN")):
         raise unittest.SkipTest("STEPLADDER_BIN names no folder that has stepladder in it")
     with tempfile.NamedTemporaryFile(suffix=".json") as file:

@@ -1,5 +1,5 @@
-// The promise of every kernel, read from its source: since it may be on the device before the kernel before
-// it has ended, it waits before it does anything else.
+// A check of every kernel's source: it waits for the previous kernel before it does anything else, since it
+// may start before that one has ended.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -37,9 +37,9 @@ TEST(Kernels, EachWaitsForTheOneBeforeItFirst) {
         << entry.path() << " has a kernel that was not understood";
     for (const std::string& statement : first)
       EXPECT_TRUE(statement.ends_with(": await_predecessor();")) << entry.path() << ", " << statement;
-    // A launch of its own kind would not be held to what launch() does.
+    // A kernel started in any other way would lack the guarantees of launch().
     EXPECT_EQ(count(source, "<<<"), count(source, "`kernel<<<")) << entry.path();
-    // What lies there may still be written while the kernel is on the device: it may not be read as constant.
+    // No memory may be read as constant, since the previous kernel may still be writing it.
     static const std::regex constant(R"(const \w+\* ?__restrict__|__ldg\()");
     EXPECT_FALSE(std::regex_search(source, constant)) << entry.path();
     kernels += first.size();

@@ -1,4 +1,4 @@
-// The ladder's promises: the table and the files agree, neighbours differ by a lesson and no more, and every
+// The ladder's promises: the table and the files agree, neighbouring rungs differ by one lesson, and every
 // rung learns what its parent learns.
 #include "bench/plan/ladder.h"
 
@@ -26,7 +26,7 @@ fs::path source_of(const std::string& rung) {
   return fs::path(STEPLADDER_SOURCE_DIR) / our_rung(rung)->shown;
 }
 
-/// Lines that `diff` marks as removed or added.
+/// The number of lines that `diff` marks as removed or added.
 int changed_lines(const fs::path& a, const fs::path& b) {
   const std::string command = "diff '" + a.string() + "' '" + b.string() + "' | grep -c '^[<>]'";
   std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
@@ -91,7 +91,7 @@ TEST(Ladder, NeighboursDifferWithinTheirBudget) {
     const int changed = changed_lines(source_of(rung.parent), source_of(rung.name));
     EXPECT_GT(changed, 0) << rung.name << " changes nothing";
     EXPECT_LE(changed, rung.diff_budget) << rung.name << " against " << rung.parent;
-    // A lesson fits on a page; sharding the optimizer is the one that does not.
+    // A lesson fits on a page; only sharding the optimizer does not.
     if (!rung.beside && rung.name != "16_zero1") {
       EXPECT_LE(rung.diff_budget, 60) << rung.name;
     }
@@ -152,7 +152,7 @@ TEST(Ladder, LossScaleThatOverflowsSkipsStepsAndRecovers) {
 }
 
 TEST(Ladder, PaddingTheVocabularyChangesNothing) {
-  // A multiple of nothing: 96 rows become 128. On the CPU every sum keeps its order, so nothing may differ.
+  // The vocabulary's 96 rows are padded to 128. On the CPU every sum keeps its order, so nothing may differ.
   Training plain("09_flash_attention"), padded("10_padded_vocab");
   EXPECT_EQ(plain.losses(20), padded.losses(20));
   EXPECT_EQ(plain.trainer->grad_norm(), padded.trainer->grad_norm());
@@ -169,7 +169,7 @@ TEST(Ladder, PaddingTheVocabularyChangesNothing) {
 }
 
 TEST(Ladder, AccumulationAveragesMicroBatches) {
-  // Two micro-batches in a step, and the same sequences as one batch: the same loss and gradient.
+  // A step of two micro-batches gives the loss and gradient of one batch with the same sequences.
   Config both = small_config();
   both.B *= 2;
   for (const Rung& rung : trainers()) {
@@ -190,7 +190,7 @@ TEST(Ladder, AccumulationAveragesMicroBatches) {
 }
 
 TEST(Ladder, ManyMicroBatchesAddUpToTheGradientOfTheBaseline) {
-  // A thousand times the same batch: a sum in bf16 stands still from 256 times a term on.
+  // One batch a thousand times: a bf16 sum would stop growing at 256 times a term.
   Config config = small_config();
   config.B = config.L = config.NH = 1;
   config.T = config.C = 8;

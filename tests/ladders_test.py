@@ -17,7 +17,7 @@ LINES = ("one", "two", "three", "four")
 
 
 def source(*upper):
-    """A trainer's file: a line of each word, those of `upper` changed."""
+    """A trainer's source: one word a line, those in `upper` changed."""
     return "\n\n".join(line.upper() if line in upper else line for line in LINES) + "\n"
 
 
@@ -26,7 +26,7 @@ def row(name, parent=None, **more):
 
 
 class Configure(unittest.TestCase):
-    """Made-up rungs, configured and merged as the build does ours."""
+    """Made-up rungs, configured and merged as the build does it for ours."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -99,7 +99,7 @@ add_custom_target(merged ALL DEPENDS ${merges})
 
 
 class Commands(unittest.TestCase):
-    """`--ladder learning`."""
+    """Commands with `--ladder learning`."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

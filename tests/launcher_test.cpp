@@ -1,5 +1,6 @@
-// `stepladder run --launcher` over two machines: real ones as far as the system goes, network namespaces with
-// names of their own, and processes of this one. What the launcher starts, where ranks report, how jobs end.
+// `stepladder run --launcher` over two machines: network namespaces with host names of their own where the
+// system permits them, and processes of this machine. What the launcher starts, where ranks report, how jobs
+// end.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -25,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kStepladder = STEPLADDER_BIN "/stepladder";
 
-/// A launcher: starts a rank on each of the two, and waits.
+/// A launcher: starts ranks 0 and 1 on the two machines, and waits for them.
 constexpr const char* kLaunch = R"(ranks=
 for RANK in 0 1; do
   into= LOCAL_RANK=$RANK
@@ -37,7 +38,7 @@ for rank in $ranks; do wait $rank || status=$?; done
 exit $status
 )";
 
-/// A trainer, whose rank 0 alone has the loss. $1: steps.
+/// A trainer of $1 steps; only its rank 0 reports the loss.
 constexpr const char* kTrainer = R"(say() { printf '%s\n' "$1" >&$STEPLADDER_EVENTS; }
 echo $$ >trainer$RANK.pid; echo $PPID >agent$RANK.pid
 loss=null; [ $RANK = 0 ] && loss=5
@@ -75,14 +76,14 @@ class Launched : public testing::TestWithParam<Machines> {
   }
   static bool two() { return GetParam() == Machines::two; }
 
-  /// Shell commands on the machine of each rank before it reports; "$@" is what starts it.
+  /// Sets shell commands that each rank's machine runs before the rank reports; "$@" starts the rank.
   void on_machine(const std::string& commands) const {
     write_file(folder_ / "rank.sh", cat(commands, "\nexec \"$@\"\n"));
   }
-  /// Shell commands of a trainer before step $i.
+  /// Sets shell commands that the trainer runs before step $i.
   void in_step(const std::string& commands) const { write_file(folder_ / "step.sh", commands); }
 
-  /// Exit status of a run of `rungs`; what it says is in said().
+  /// The exit status of a run of `rungs`; said() has its output.
   int run(const std::string& more = "", const std::string& rungs = "both",
           const std::string& launcher = "sh launch.sh") {
     const auto start = Clock::now();
@@ -104,10 +105,11 @@ class Launched : public testing::TestWithParam<Machines> {
     std::string name = read_file("/proc/sys/kernel/hostname");
     return name.substr(0, name.find('\n'));
   }
-  /// "rank 1 (node02)".
+  /// A rank's name in messages: "rank 1 (node02)".
   static std::string name(int rank) { return cat("rank ", rank, " (", host(rank), ")"); }
 
-  /// The run ended as a crash whose reason begins with `who` and says `parts`, and left nothing behind.
+  /// Expects one run that crashed with a reason that begins with `who` and contains `parts`, and nothing left
+  /// behind.
   void expect_crash(const std::string& who, std::initializer_list<std::string> parts) const {
     const Results measured = results();
     ASSERT_EQ(measured.runs.size(), 1U) << said();
@@ -125,7 +127,7 @@ class Launched : public testing::TestWithParam<Machines> {
   }
 
   const TempFolder folder_;
-  const Environment no_sample_{"STEPLADDER_BUSY_SAMPLE_MS", "0"};  // of other processes' load
+  const Environment no_sample_{"STEPLADDER_BUSY_SAMPLE_MS", "0"};  // skips the load sample
 };
 
 std::string name_of_machines(const testing::TestParamInfo<Machines>& machines) {
@@ -233,7 +235,7 @@ TEST_P(Launched, ARankThatDoesNotComeIsNamed) {
 }
 
 TEST_P(Launched, AHarnessThatIsNotReachedIsNamedWithTheWayOut) {
-  // Of `stepladder rank --to HOST:PORT ...`.
+  // The command rewritten here is `stepladder rank --to HOST:PORT ...`.
   on_machine(two() ? "[ $RANK = 1 ] && ip link set eth0 down"
                    : "[ $RANK = 1 ] && { program=$1; shift 3; set -- $program rank --to ${1%:*}:1 \"$@\"; }");
   EXPECT_EQ(run("--launch-timeout 13"), kExitFailed);
@@ -296,7 +298,7 @@ TEST_P(Launched, WhatIsMeasuredIsKeptAndGoneOnWithByTheSameLauncherAlone) {
   EXPECT_EQ(results().runs.size(), 2U);
   EXPECT_EQ(run("--resume --rounds 2", "both", "sh ./launch.sh"), kExitNotComparable);
   EXPECT_TRUE(says(errors(), {"launcher"}));
-  // By its name alone it starts no program that only the file names.
+  // `resume` runs no launcher that only the results file names.
   const auto resume = [&](const std::string& more) {
     return exit_code(std::system(cat("cd ", folder_ / "", "; ", two() ? kOnTwoMachines : "", kStepladder,
                                      " resume r.json --rounds 3", more, " >out.txt 2>err.txt")
@@ -335,7 +337,7 @@ TEST_P(Launched, AnInterruptEndsTheRanksAndKeepsWhatThereIs) {
   EXPECT_EQ(results().runs.size(), 1U);
 }
 
-/// A program of that name on PATH while it is measured.
+/// Puts a program called `name` on PATH for one run.
 class LauncherOnPath : public Launched {
  protected:
   int run_with(const std::string& name, const std::string& script, const std::string& launcher) {
@@ -371,7 +373,7 @@ TEST_P(LauncherOnPath, TheScriptOfTheManualStartsRanksBySsh) {
   const std::string page = read_file(STEPLADDER_SOURCE_DIR "/docs/multi-device.md");
   const size_t end = page.find("```", page.find("over_ssh")), begin = page.rfind("```sh\n", end - 1) + 6;
   write_file(folder_ / "over_ssh", page.substr(begin, end - begin));
-  // Which hands no environment on, and a command to a shell.
+  // A stand-in for ssh: passes no environment on, and gives the command to a shell.
   const int status = run_with("ssh", R"(
 if [ -s $1.pid ]; then into="nsenter -t $(cat $1.pid) --net --uts"; fi
 shift
@@ -383,7 +385,7 @@ exec $into env -i PATH="$PATH" sh -c "$*"
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(results().runs.at(0).ranks.at(rank).host, host(rank));
 }
 
-/// What is wrong before anything runs.
+/// Option errors that are found before anything runs.
 class LauncherOptions : public Launched {
  protected:
   void refused(const std::string& arguments, std::initializer_list<std::string> words) const {

@@ -1,4 +1,4 @@
-// Validation losses as trainers have them: a trend, and noise as rung 13's.
+// Simulated validation losses: a trend, and noise like rung 13's.
 #pragma once
 
 #include <cmath>
@@ -12,23 +12,23 @@
 
 namespace stepladder {
 
-/// Curves of a trainer near a loss of 3, fitted to those of 13, fp8 and PyTorch's 13 on H200s and H100s
-/// (reports/, B=16, T=1024, three seeds): a trend of 3 + 1.4 ln(4000 / step); a shift of a run's log steps,
-/// since rounding alone moves a run from the same seed; and a wiggle that follows the order of the data, so
-/// that the runs of a seed share most of its variance. The same numbers every time.
+/// Simulated validation losses near 3, fitted to 13, fp8 and PyTorch's 13 on H200s and H100s (reports/, B=16,
+/// T=1024, three seeds): a trend of 3 + 1.4 ln(4000 / step); a shift of a run's log steps, since rounding
+/// alone moves runs from one seed apart; and a wiggle that follows the order of the data, so that the runs of
+/// a seed share most of its variance. The seed fixes every number.
 class LearningCurves {
  public:
   static constexpr double kLoss = 3.0, kSteps = 4000.0, kSlope = 1.4;
   double shift = 0.024;   // standard deviation of a run's log steps
-  double wiggle = 0.028;  // of the loss
-  double shared = 0.88;   // of the wiggle's variance
+  double wiggle = 0.028;  // standard deviation of the loss around its trend
+  double shared = 0.88;   // share of the wiggle's variance that runs of a seed have in common
   double memory = 30.0;   // steps over which the wiggle's correlation falls to 1/e
   int64_t last_step = 6000;
 
   explicit LearningCurves(uint64_t seed) : seed_(seed) {}
 
-  /// Two curves of a new seed, the second of a trainer that takes `more` steps (a ratio less 1), evaluated
-  /// every `every` steps.
+  /// Two curves of a new seed, evaluated every `every` steps; the second trainer takes `more` steps (a ratio
+  /// less 1).
   struct Both {
     std::vector<Evaluation> base, next;
   };
@@ -62,8 +62,8 @@ class LearningCurves {
   uint64_t seed_, counter_ = 0;
 };
 
-/// Runs until a loss of 3 of two trainers from the same seeds, evaluated every 100 steps; NEW takes that many
-/// more steps to it, and that much more time for a step.
+/// Runs of two trainers from the same seeds until a loss of 3, evaluated every 100 steps; NEW takes
+/// `more_steps` more steps and `more_time` more time a step (ratios less 1).
 struct TrainedPair {
   static constexpr const char* kRung = "13_cuda_graphs";
   Results base = results_of("aaa", "2025-01-31T12:00:00.000Z"),
@@ -91,7 +91,7 @@ struct TrainedPair {
     run.steps.back().loss = 4.5 + 1e-3 * static_cast<double>(seed);
     run.evaluations = std::move(losses);
     for (Evaluation& evaluation : run.evaluations)
-      evaluation.seconds = ms * static_cast<double>(evaluation.step) / 1e3;  // few of the steps are kept
+      evaluation.seconds = ms * static_cast<double>(evaluation.step) / 1e3;  // the run keeps two steps
     const int64_t steps = run.evaluations.back().step;
     const double seconds = (run.summary->first_step_ms + ms * static_cast<double>(steps - 1)) / 1e3;
     run.summary->to_loss =

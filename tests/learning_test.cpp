@@ -24,7 +24,7 @@ namespace stepladder {
 namespace {
 
 using Samples = std::vector<double>;
-using Trained = stepladder::Run;  // testing::Test has a Run, too
+using Trained = stepladder::Run;  // testing::Test has a member Run
 
 // ---- crossings -------------------------------------------------------------------------------------------
 
@@ -48,7 +48,7 @@ TEST(Crossing, ADipCountsByWhatFollowsIt) {
   EXPECT_NEAR(crossing(std::span(dip).first(2), 3.0).value(), 100 * std::pow(2.0, 2.0 / 3), 1e-9)
       << "where the run stopped";
   EXPECT_EQ(crossing(std::span(dip).first(4), 3.0), std::nullopt) << "it did not last";
-  // The three in between come to 3.13, after the geometric mean of their steps.
+  // The evaluations at steps 200 to 400 count as one: a loss of 3.13 at the geometric mean of their steps.
   const double log_step = std::log(200.0 * 300.0 * 400.0) / 3, loss = (2.9 + 3.1 + 3.4) / 3;
   const double share = (loss - 3.0) / (loss - 2.8);
   EXPECT_NEAR(crossing(dip, 3.0).value(), std::exp(std::lerp(log_step, std::log(500.0), share)), 1e-9);
@@ -67,7 +67,7 @@ TEST(Crossing, WhatCannotBeInterpolatedIsRefused) {
 
 // ---- factors ---------------------------------------------------------------------------------------------
 
-/// Pairs whose log ratios of steps and of time have these values.
+/// Pairs of seeds with these log ratios of steps and of time.
 std::vector<SeedPair> seed_pairs(const Samples& steps, const Samples& times) {
   std::vector<SeedPair> pairs;
   for (size_t i = 0; i < steps.size(); ++i)
@@ -115,13 +115,13 @@ TEST(LearningChange, FewerThanSixSeedsTellNothing) {
 
 TEST(LearningChange, WhereASeedMissedTheLossSignsDecide) {
   std::vector<SeedPair> pairs = seed_pairs(Samples(10, 0.2), Samples(10, 0.0));
-  pairs[0].next_steps.reset();  // slower
+  pairs[0].next_steps.reset();  // NEW missed the loss: slower
   LearningChange change = learning_change(pairs);
   EXPECT_TRUE(change.by_signs());
   EXPECT_DOUBLE_EQ(change.p_slower, std::exp2(-10));
-  pairs[1].base_steps.reset();                               // faster
-  pairs[2].base_steps.reset(), pairs[2].next_steps.reset();  // a tie
-  pairs[3].next_steps = pairs[3].base_steps;                 // another one
+  pairs[1].base_steps.reset();                               // BASE missed the loss: faster
+  pairs[2].base_steps.reset(), pairs[2].next_steps.reset();  // both missed the loss: a tie
+  pairs[3].next_steps = pairs[3].base_steps;                 // equal steps: a tie
   change = learning_change(pairs);
   EXPECT_DOUBLE_EQ(change.p_slower, sign_test(7, 1));
   EXPECT_DOUBLE_EQ(change.p_faster, sign_test(1, 7));
@@ -134,7 +134,8 @@ TEST(LearningChange, SeedsToTellGrowWithTheSquareOfTheNoise) {
   const size_t some = seeds_to_tell(0.02, 0.04, 0.01), more = seeds_to_tell(0.02, 0.08, 0.01);
   EXPECT_NEAR(static_cast<double>(more) / static_cast<double>(some), 4.0, 0.2);
   EXPECT_EQ(seeds_to_tell(0.01, 10.0, 0.01), kMaxSeeds);
-  // ln 1.02 sqrt(n) / 0.04 first exceeds t(0.995; n - 1) + t(0.9; n - 1), here 2.656 + 1.295, at 64.
+  // The number of seeds is the first n where ln 1.02 sqrt(n) / 0.04 exceeds t(0.995; n - 1) + t(0.9; n - 1),
+  // here 2.656 + 1.295.
   EXPECT_EQ(some, 64U);
 }
 
@@ -142,7 +143,7 @@ TEST(LearningChange, SeedsToTellGrowWithTheSquareOfTheNoise) {
 
 constexpr const char* kRung = TrainedPair::kRung;
 
-/// Two trainers from the same seeds, compared.
+/// Two trainers' runs from the same seeds, and their comparison.
 struct Trainers : TrainedPair {
   using TrainedPair::TrainedPair;
   Comparison compared(Limits limits = {}) const {
@@ -388,7 +389,7 @@ TEST(LearnsTheSame, NeedsSixBaselinesAndABoundBelowTheMargin) {
   EXPECT_EQ(learns_the_same(std::span(base).first(1), Samples{2.0}, 0.1), Learns::not_shown);
   EXPECT_EQ(learns_the_same(std::span(base).first(1), Samples{INFINITY}, 0.1), Learns::worse);
   EXPECT_EQ(learns_the_same(base, Samples{}, 0.1), Learns::not_shown);
-  // The upper bound: mean + t(0.99; 5) s sqrt(1 + 1/6).
+  // Upper bound of a run's loss: mean + t(0.99; 5) s sqrt(1 + 1/6).
   const double upper = 0.005 + 3.36493 * 0.0141421 * std::sqrt(7.0 / 6);
   EXPECT_EQ(learns_the_same(base, Samples{3.005}, upper + 1e-5), Learns::same);
   EXPECT_EQ(learns_the_same(base, Samples{3.005}, upper - 1e-5), Learns::not_shown);
@@ -410,8 +411,8 @@ TEST(LearnsTheSame, LossesAreAveragedOverWindows) {
   EXPECT_TRUE(smoothed_losses(run).empty());
 }
 
-/// Six runs of BASE and of NEW over 300 steps: each step's loss is off by 3 %, as training is chaotic, and
-/// NEW's last hundred by `worse` more.
+/// Compares `rounds` runs of BASE and of NEW over 300 steps: each step's loss is off by 3 %, as training is
+/// chaotic, and NEW's last hundred are worse by `worse` (a ratio).
 Comparison long_runs(double worse, int64_t rounds = 6) {
   LearningCurves noise(5);
   Results base = results_of("aaa", "2025-01-31T12:00:00.000Z"),
@@ -463,7 +464,7 @@ TEST(EqualLosses, BothTestsHaveToPass) {
 
 // ---- certificates ----------------------------------------------------------------------------------------
 
-/// Runs of 40 steps with these validation losses, from a seed each.
+/// Runs of 40 steps with these validation losses, each from a seed of its own.
 Results with_losses(const Samples& losses) {
   Results results = results_of("aaa", "2025-01-31T12:00:00.000Z");
   for (size_t i = 0; i < losses.size(); ++i) {
@@ -517,7 +518,7 @@ TEST(Certificate, RunsThatAreNoSampleAreRefused) {
 
 // ---- simulations, whose numbers docs/statistics.md has ----------------------------------------------------
 
-/// Mean and standard deviation.
+/// A sample's mean and standard deviation.
 struct Spread {
   double mean = 0.0, deviation = 0.0;
 };
@@ -559,7 +560,7 @@ TEST(LearningPower, TheCrossingDoesNotDependOnHowOftenIsEvaluated) {
   }
 }
 
-/// Pairs of seeds: NEW takes `more` steps, a step's time is known to 0.3 %.
+/// Pairs of seeds where NEW takes `more` more steps (a ratio less 1) and a step's time is known to 0.3 %.
 std::vector<SeedPair> simulated_pairs(LearningCurves& curves, size_t seeds, double more) {
   std::vector<SeedPair> pairs;
   for (size_t seed = 0; seed < seeds; ++seed) {
@@ -572,7 +573,7 @@ std::vector<SeedPair> simulated_pairs(LearningCurves& curves, size_t seeds, doub
   return pairs;
 }
 
-/// Whether a gate with looks after 6 to 20 seeds tells the two apart.
+/// Whether a gate that looks after 6, 7, ... seeds calls the two trainers different.
 bool told_apart(const std::vector<SeedPair>& pairs) {
   for (size_t seeds = 6; seeds <= pairs.size(); ++seeds)
     if (learning_change(std::span(pairs).first(seeds)).p_changed() <=
@@ -581,15 +582,15 @@ bool told_apart(const std::vector<SeedPair>& pairs) {
   return false;
 }
 
-/// What rung 13 (gpt2, B=4, T=512) learnt on an H200 from 32 seeds, evaluated every 10 of 400 steps.
+/// Validation losses of rung 13 (gpt2, B=4, T=512) on an H200 from 32 seeds, evaluated every 10 of 400 steps.
 const Results& recorded() {
   static const Results results = load_results(STEPLADDER_TEST_DATA "/learning_curves.jsonl.gz");
   return results;
 }
-constexpr double kRecordedLoss = 5.6;  // which every seed reaches, the last after some 350 steps
+constexpr double kRecordedLoss = 5.6;  // every seed reaches this loss, the last after some 350 steps
 
-/// Logarithms of the steps to the loss, one a seed, as evaluated every so many steps and after the last; NaN
-/// where that doesn't tell.
+/// The logarithm of each seed's steps to the loss, from evaluations every `every` steps and after the last;
+/// NaN where those don't tell.
 Samples recorded_log_steps(int64_t every) {
   Samples logs;
   for (const stepladder::Run& run : recorded().runs) {
@@ -625,7 +626,7 @@ TEST(LearningPower, TheCrossingOfRecordedCurvesDoesNotDependOnHowOftenIsEvaluate
 TEST(LearningPower, SoManySeedsOfRecordedCurvesTellAsIsSaid) {
   constexpr int kGates = 300;
   const Samples logs = recorded_log_steps(10);
-  const double deviation = std::sqrt(2.0) * spread_of(logs).deviation;  // of a pair of unlike seeds
+  const double deviation = std::sqrt(2.0) * spread_of(logs).deviation;  // of the log ratio of unlike seeds
   std::mt19937_64 random(13);
   const auto any = [&] { return std::exp(logs[random() % logs.size()]); };
   for (const int percent : {1, 2, 5}) {
@@ -672,7 +673,7 @@ TEST(LearningPower, TheRecordedRunsCertifyTheLossThatTheyCameTo) {
 
 TEST(LearningPower, ATrainerIsHardlyEverToldApartFromItself) {
   constexpr uint64_t kGates = 10'000;
-  for (const int64_t last_step : {6000, 4100}) {  // the second is too few for some of the seeds
+  for (const int64_t last_step : {6000, 4100}) {  // 4,100 steps are too few for some seeds
     size_t apart = 0, missed = 0;
     for (uint64_t gate = 0; gate < kGates; ++gate) {
       LearningCurves curves(gate);

@@ -1,5 +1,5 @@
-// Linear layers on CUDA against the CPU: fused by cuBLASLt where it can, by other ways where it can't, with
-// the algorithms of a search, and recorded as a graph.
+// Linear layers on CUDA against the CPU: fused by cuBLASLt where possible and in other ways elsewhere, with
+// searched algorithms, and recorded as a graph.
 #include <filesystem>
 #include <stdexcept>
 #include <utility>
@@ -11,13 +11,14 @@
 namespace stepladder {
 namespace {
 
-// cuBLASLt's tanh may be the hardware's approximation, within 2^-11. That shifts gelu(x) by half of it times
-// x before tanh saturates, and gelu'(x) by some 3 |x| times it.
+// cuBLASLt's tanh may be the hardware's approximation, within 2^-11. Before tanh saturates, that shifts
+// gelu(x) by half the error times x, and gelu'(x) by about 3 |x| times the error.
 constexpr float kGeluError = 0x1p-10F, kGeluSlopeError = 0x1p-8F;
 constexpr float kSteepestGelu = 1.13F;
 constexpr float kTf32Eps = 0x1p-10F;
 
-/// x (N,Cin), w (Cout,Cin) in a type; f32 in a precision. Gradients of w and of biases are in `sums`.
+/// A linear layer: x (N,Cin) and w (Cout,Cin) of type `dtype`, f32 multiplied at `precision`. Gradients of w
+/// and of biases have type `sums`.
 struct LinearCase {
   int64_t N, Cin, Cout;
   DType dtype;
@@ -35,20 +36,20 @@ std::ostream& operator<<(std::ostream& out, const LinearCase& c) {
              << (c.sums == c.dtype ? "" : ", gradients in f32");
 }
 
-/// What sums of K products of numbers below 1 come to, hardly ever more.
+/// A magnitude that sums of K products of numbers below 1 hardly ever exceed.
 float largest(int64_t K) {
   const auto terms = static_cast<float>(K);
   return std::min(terms, 2.0F * std::sqrt(terms));
 }
 
-/// Error of such a sum, plus 1, which may be stored once before it is done.
+/// The error of a sum of K products plus a term of 1; the sum may be stored once before it is complete.
 float product_error(const LinearCase& c, int64_t K) {
   const float products = c.precision == Precision::tf32 ? 3.0F * kTf32Eps * roundings(K)
                                                         : kEps * roundings(K) * static_cast<float>(K);
   return products + epsilon_of(c.dtype) * (largest(K) + 1.0F);
 }
 
-/// All but the first element, under another shape: aligned to an element only.
+/// The tensor from its second element on, under another shape: aligned to one element only.
 Tensor shifted(const Tensor& t, Shape shape) {
   return {static_cast<std::byte*>(t.data) + size_of(t.dtype), t.dtype, shape, t.name};
 }
@@ -60,7 +61,7 @@ class LinearGpuTest : public OpAgreement {
     if (cuda_) bind(4, 250, 768);
   }
 
-  /// All types on shapes that suit every epilogue, that suit some, and that suit none.
+  /// Cases of all types, on shapes that suit every epilogue, some, or none.
   std::vector<LinearCase> cases() const {
     constexpr int64_t kExtents[][3] = {{13, 48, 144}, {1, 1, 1},      {77, 31, 65}, {1000, 64, 256},
                                        {5, 12, 20},   {300, 768, 96}, {13, 48, kV}, {13, 4000, 8}};
@@ -76,12 +77,12 @@ class LinearGpuTest : public OpAgreement {
     return all;
   }
 
-  /// Whole numbers that leave sums small enough for every type to hold them exactly.
+  /// -1, 0 and 1: sums stay small enough for every type to hold exactly.
   Array units(const LinearCase& c, Shape shape) { return integers(shape, 1).as(c.dtype); }
   Array reals_of(const LinearCase& c, Shape shape, float limit = 1.0F) {
     return reals(shape, -limit, limit).as(c.dtype);
   }
-  /// A gradient: NaN to be overwritten, or numbers to be added to.
+  /// A gradient: NaN to overwrite, or numbers to add to.
   Array target(const LinearCase& c, Shape shape, Write write) {
     return write == Write::add ? inout(reals(shape).as(c.sums)) : out(shape, c.sums);
   }
@@ -98,7 +99,7 @@ class LinearGpuTest : public OpAgreement {
                    {{product_error(c, c.Cin), epsilon_of(c.dtype)}}, call);
   }
 
-  /// With a residual, which the output may be.
+  /// Checks LinearForward with a residual, which may also be the output.
   void expect_residual_forward(const LinearCase& c) {
     for (const bool in_place : {false, true}) {
       const Call call = [=](Ops& o, auto& t) {
@@ -148,7 +149,7 @@ class LinearGpuTest : public OpAgreement {
       o(LinearWeightBackward{t[0], t[1], t[2], t[3], write});
     };
     const std::string what = cat("linear_weight_backward ", c);
-    // In f32 what is added to has more digits than 16 bits hold.
+    // An f32 gradient that is added to has more digits than 16 bits hold.
     const int limit = c.sums == c.dtype ? 1 : 1 << 20;
     const auto whole = [&](Shape s) {
       return write == Write::add ? inout(integers(s, limit).as(c.sums)) : out(s, c.sums);
@@ -232,7 +233,7 @@ TEST_F(LinearGpuTest, OperandsMayBeAlignedToAnElementOnly) {
       expect_agreement("linear_weight_backward", {inout(of(w)), inout(of(by)), of(y), of(x)}, kExact,
                        CALL(LinearWeightBackward{shifted(t[0], w), shifted(t[1], by), shifted(t[2], y),
                                                  shifted(t[3], x), write}));
-    // gelu of whole numbers is none: within a rounding, or cuBLASLt's tanh.
+    // gelu of whole numbers isn't whole: results agree within a rounding, or the error of cuBLASLt's tanh.
     const float eps = epsilon_of(type);
     expect_agreement("linear_gelu_forward", {inout(of(y)), inout(of(y)), of(x), of(w), of(by)},
                      {kGeluError, eps},
@@ -277,7 +278,7 @@ class CompileGpuTest : public LinearGpuTest {
     options.early_launch = early_launch_;
     return options;
   }
-  /// Another process, as far as algorithms go.
+  /// Replaces the backend, so that algorithms are lost as in a new process.
   void start_again() {
     cuda_ = make_cuda_ops(0, gpu_test_options(options()));
     bind(4, 250, 768);
@@ -296,8 +297,8 @@ class CompileGpuTest : public LinearGpuTest {
     return all;
   }
 
-  /// Outputs, of which gradients are added to where `write` is add; the operands; then outputs that residuals
-  /// enter.
+  /// The operands of run_layer(): outputs (gradients are added to where `write` is add), inputs, then outputs
+  /// with residuals.
   std::vector<Array> layer_arrays(const LinearCase& c, Write write) {
     return {out(c.y(), c.dtype),        out(c.y(), c.dtype),       out(c.y(), c.dtype),
             out(c.x(), c.dtype),        target(c, {c.Cin}, write), target(c, c.w(), write),
@@ -353,7 +354,7 @@ TEST_F(CompileGpuTest, SearchLeavesResultsRight) {
   EXPECT_GT(info.search_ms, 0.0);
   expect_all_right();
 
-  search_all();  // nothing is left to find
+  search_all();  // finds nothing new
   EXPECT_EQ(cuda_->graph().info().searched, info.searched);
 }
 
@@ -484,13 +485,13 @@ TEST_F(CompileGpuTest, ARecordingThatFailsLeavesTheOpsUsable) {
   expect_forward(c);
   EXPECT_THROW(cuda_->record([&] { cuda_->record([] {}); }), Error);
   expect_forward(c);
-  EXPECT_NO_THROW(cuda_->record([] {})());  // an empty step
+  EXPECT_NO_THROW(cuda_->record([] {})());  // a step without ops
   cuda_->record([&] { (*cuda_)(Zero{four}); })();
   (*cuda_)(Download{host, four});
   for (const float x : host) EXPECT_EQ(x, 0.0F);
 }
 
-// The products of GPT-2 124M's step at B=4: the search must not cost more than it saves.
+// Searches the products of a GPT-2 124M step at B=4: a search must not cost more than it saves.
 TEST_F(CompileGpuTest, SearchOfAGpt2StepTakesSeconds) {
   const DType type = cuda_->device().info().bf16 ? DType::bf16 : DType::f16;
   constexpr int64_t C = 768, N = 4096;

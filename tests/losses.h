@@ -1,4 +1,4 @@
-// Losses held against those that they must be close to.
+// Compares losses with expected ones.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 namespace stepladder {
 
-/// Each step's within `tolerance` of the expected one's, relative to it; NaN is not.
+/// Expects each step's value within `tolerance` of the expected one, relative to it; NaN fails.
 template <class T>
 void expect_close(const std::vector<T>& got, const std::vector<T>& expected, double tolerance,
                   const std::string& what = "loss") {

@@ -1,13 +1,13 @@
-// Two machines as far as the network goes: namespaces with a network and a name each, and a switch between.
+// Two simulated machines: network namespaces with a network and a host name each, and a switch between them.
 #pragma once
 
 #include <cstdlib>
 
 namespace stepladder {
 
-/// A script, machines.sh: makes node01 and node02, each with a network and a name of its own, and a switch
-/// between them and this process, which is called harness, for the command that follows; node01.pid is a
-/// process of node01.
+/// The script machines.sh: makes the machines node01 and node02, each with a network and a host name, and a
+/// switch between them and this process (host name: harness), then runs its arguments as a command.
+/// node01.pid holds the id of a process on node01.
 inline constexpr const char* kMakeTwoMachines = R"(set -e
 rm -f node0?.pid
 machine() {
@@ -31,10 +31,10 @@ kill $(cat node01.pid node02.pid)
 exit $status
 )";
 
-/// Before the command, in the folder of machines.sh.
+/// The start of a command line that runs the rest with two machines; needs machines.sh in the current folder.
 inline constexpr const char* kOnTwoMachines = "unshare --user --map-root-user --net --uts sh machines.sh ";
 
-/// Whether this system lets anybody make namespaces, and has the programs for it.
+/// Whether this system permits unprivileged namespaces and has the programs that make them.
 inline bool two_machines_are_permitted() {
   static const bool are =
       std::system(

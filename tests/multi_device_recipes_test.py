@@ -1,4 +1,4 @@
-"""docs/multi-device.md: its batch script asks Slurm for what it measures on, and its rungs are there."""
+"""docs/multi-device.md: its batch script asks Slurm for the devices it measures on, and its rungs exist."""
 
 import re
 import unittest

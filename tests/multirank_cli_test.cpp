@@ -1,5 +1,4 @@
-// `stepladder run --devices` through the real binary: real ranks on the CPU, faults and
-// all.
+// `stepladder run --devices` through the real binary, with real ranks on the CPU and with faults.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -41,17 +40,18 @@ class MultiDeviceCli : public testing::Test {
     return cat(kStepladder, " run --backend cpu --model gpt2-tiny --seq 32 --rounds 1 --warmup 1 --data ",
                folder_ / "data.bin", " --out ", folder_ / "results.json", " ", more);
   }
-  /// Exit status; what it says is in out.txt and err.txt.
+  /// The exit status of a shell command line; its output is in out.txt and err.txt.
   int shell(const std::string& command) const { return run_in(folder_, command).code; }
   std::string said() const { return read_file(folder_ / "out.txt") + read_file(folder_ / "err.txt"); }
   Results results() const { return load_results(folder_ / "results.json"); }
 
-  /// Starts a run of a rung on two ranks that would go on for minutes. Returns the harness's id.
+  /// Starts a run of minutes on two ranks. Returns the harness's process id.
   pid_t start_long_run() const {
     return start(run("--rungs 15 --devices 2 --batch 2 --steps 100000 --timeout 600"));
   }
   pid_t start(const std::string& of_harness) const { return start_in(folder_, "exec " + of_harness); }
-  /// The ranks' processes, once both have met: before, a fault is only seen when the time to meet is over.
+  /// Process ids of the two ranks once they have met; an earlier fault would only be noticed at the time
+  /// limit of the meeting.
   static std::vector<pid_t> ranks_of(const std::string& folder) {
     std::vector<pid_t> pids;
     for (int i = 0; i < 600 && pids.size() < 2; ++i) {
@@ -65,7 +65,7 @@ class MultiDeviceCli : public testing::Test {
     return pids;
   }
 
-  /// SIGKILL to the second of two ranks.
+  /// Kills the second of two ranks; expects `harness` to fail within 30 s and both ranks to be gone.
   void expect_killed_rank_ends(pid_t harness) const {
     const auto ranks = ranks_of(folder_ / "data.bin");
     ASSERT_EQ(ranks.size(), 2U) << said();
@@ -77,7 +77,7 @@ class MultiDeviceCli : public testing::Test {
   }
 
   const TempFolder folder_;
-  const Environment no_sample_{"STEPLADDER_BUSY_SAMPLE_MS", "0"};  // of other processes' load
+  const Environment no_sample_{"STEPLADDER_BUSY_SAMPLE_MS", "0"};  // skips the load sample
 };
 
 TEST_F(MultiDeviceCli, TwoRanksTrainAndAreMeasured) {
@@ -97,15 +97,16 @@ TEST_F(MultiDeviceCli, TwoRanksTrainAndAreMeasured) {
   EXPECT_NE(said().find("efficiency %"), std::string::npos);
 }
 
-/// mpirun as a user's launcher, with a script between it and the ranks.
+/// mpirun given as --launcher, with a script between it and the ranks.
 class LaunchedByMpirun : public MultiDeviceCli {
  protected:
   LaunchedByMpirun() { on_machine(""); }
-  /// Shell commands before rank $OMPI_COMM_WORLD_RANK reports; "$@" is what starts it.
+  /// Sets shell commands that run before rank $OMPI_COMM_WORLD_RANK reports; "$@" starts the rank.
   void on_machine(const std::string& commands) const {
     write_file(folder_ / "machine.sh", cat(commands, "\nexec \"$@\"\n"));
   }
-  /// A run of a trainer of two ranks that tells its start and its steps, then this.
+  /// A command line that runs a two-rank trainer: it reports start and steps, then runs the shell commands
+  /// `rest`.
   std::string trainer(const std::string& rest) const {
     write_file(folder_ / "trainer.sh", cat(R"(say() { printf '%s\n' "$1" >&$STEPLADDER_EVENTS; }
 say '{"event":"start","rank":'$RANK',"config":{"B":2,"T":32,"world_size":2}}'
@@ -126,7 +127,7 @@ say '{"event":"step","step":1,"step_ms":0.1,"loss":5}'
   std::string launched(const std::string& more) const {
     return run(cat("--rungs 15 --batch 2", by_mpirun(), more));
   }
-  /// Where rank 1 has `other` in place of `word`.
+  /// Expects a crash with `reason` after `other` replaces `word` in rank 1's arguments.
   void expect_crash(const std::string& word, const std::string& other,
                     std::initializer_list<std::string> reason) const {
     on_machine(cat("[ $OMPI_COMM_WORLD_RANK = 1 ] && for word; do shift; case $word in *", word,
@@ -190,7 +191,7 @@ TEST_F(LaunchedByMpirun, RanksOfTwoMachinesTrainTogether) {
 }
 
 TEST_F(LaunchedByMpirun, ARankWithAnotherBuildOrOtherDataIsNamed) {
-  std::filesystem::create_directory(folder_ / "other");  // where rank 1 runs: a file of the same name
+  std::filesystem::create_directory(folder_ / "other");  // rank 1's folder, with other data
   write_token_file(folder_ / "other/data.bin", std::vector<uint16_t>(20000, 7));
   const std::string folder = std::filesystem::path(folder_ / "x").parent_path();
   expect_crash(folder, folder_ / "other", {"rank 1 (", "--data"});
@@ -199,7 +200,7 @@ TEST_F(LaunchedByMpirun, ARankWithAnotherBuildOrOtherDataIsNamed) {
 }
 
 TEST_F(MultiDeviceCli, RanksOfALauncherWithoutMpiAreToldWhichHasIt) {
-  // As srun starts them where its --mpi is none: Open MPI would end the process.
+  // srun starts ranks like this when its --mpi is none: Open MPI would end the process.
   write_file(folder_ / "srun", R"(for SLURM_PROCID in 0 1; do
   export SLURM_PROCID SLURM_NTASKS=2 SLURM_LOCALID=$SLURM_PROCID SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_JOBID=7 SLURM_NODELIST=$(hostname)
   "$@" & ranks="$ranks $!"
@@ -225,7 +226,7 @@ TEST_F(LaunchedByMpirun, AKilledRankEndsTheRun) {
 }
 
 TEST_F(MultiDeviceCli, StrongScalingLearnsWhatTheBaselineDoes) {
-  // As many sequences in a step as 00 has: check_learning() holds the two together.
+  // A step has as many sequences as 00's, so check_learning() compares the losses.
   ASSERT_EQ(shell(run("--rungs 00,15 --devices 2 --scaling strong --batch 4 --steps 4")), 0) << said();
   const Results measured = results();
   const stepladder::Run* shared = measured.find({"15_multi_gpu", "gpt2-tiny B=2 T=32 on 2 devices"}, 0);
@@ -248,7 +249,7 @@ TEST_F(MultiDeviceCli, AKilledRankEndsTheRun) {
 }
 
 TEST_F(MultiDeviceCli,
-       ALauncherThatOutlivesAKilledRankIsEnded) {  // as Open MPI's does once in a hundred times
+       ALauncherThatOutlivesAKilledRankIsEnded) {  // Open MPI's outlives one in a hundred times
   const std::string mpirun = *output_of({"sh", "-c", "command -v mpirun"});
   write_script(folder_ / "mpirun", cat(mpirun, " \"$@\"\n[ $1 = --version ] || sleep 100\n"));
   const Environment path("PATH", cat(folder_ / "", ":", std::getenv("PATH")));
@@ -322,7 +323,7 @@ TEST_F(MultiDeviceCli, AnInterruptEndsTheRanks) {
   for (const pid_t pid : ranks) EXPECT_TRUE(ends(pid));
 }
 
-/// What needs no mpirun.
+/// Checks of options, which need no mpirun.
 class MultiDeviceOptions : public MultiDeviceCli {
  protected:
   void SetUp() override {}

@@ -1,6 +1,6 @@
-// Several ranks on CUDA devices, started as the harness does: they learn what one device does with as many
-// micro-batches, and end together. NCCL 2.30 and newer lets ranks share a device where
-// NCCL_MULTI_RANK_GPU_ENABLE=1 is set: so these tests run on fewer devices too, if slowly.
+// Several ranks on CUDA devices, started as the harness starts them: they learn what one device learns with
+// as many micro-batches, and end together. With NCCL 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1 ranks
+// share devices, so these tests run, slowly, on fewer devices too.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -26,7 +26,7 @@ bool share_devices() {
   return asked && std::string(asked) == "1";
 }
 
-/// GetParam() is the number of ranks.
+/// A test for GetParam() ranks.
 class MultirankGpu : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
@@ -39,7 +39,8 @@ class MultirankGpu : public testing::TestWithParam<int> {
     write_token_file(folder_ / "data.bin", tokens);
   }
 
-  /// Starts rank `rank` of `world`; 1: alone. `elsewhere`: on a machine of another name, as far as it knows.
+  /// Starts rank `rank` of `world`, without rank variables if `world` is 1. `elsewhere` gives the rank
+  /// another host name.
   pid_t start(const std::string& rung, int rank, int world, const std::string& options,
               bool elsewhere = false) const {
     const std::string environment =
@@ -52,7 +53,7 @@ class MultirankGpu : public testing::TestWithParam<int> {
                                  " --batch 4 --lr 1e-3 --vocab none --cache '' --deterministic --data '",
                                  folder_ / "data.bin", "' --events 3 ", divisible_, options, " 3>'",
                                  folder_ / cat("events.", rank), "' >/dev/null 2>>'", folder_ / "err", "'");
-    std::filesystem::remove(folder_ / cat("events.", rank));  // of a start before
+    std::filesystem::remove(folder_ / cat("events.", rank));  // an earlier start's events
     const pid_t child = fork();
     if (child != 0) return child;
     if (elsewhere) execlp("unshare", "unshare", "--uts", "sh", "-c", line.c_str(), nullptr);
@@ -60,7 +61,7 @@ class MultirankGpu : public testing::TestWithParam<int> {
     _exit(127);
   }
   std::vector<pid_t> start_all(const std::string& rung, int world, const std::string& options) const {
-    std::filesystem::remove(folder_ / "err");  // what an earlier job said
+    std::filesystem::remove(folder_ / "err");  // an earlier job's messages
     std::vector<pid_t> ranks;
     for (int rank = 0; rank < world; ++rank) ranks.push_back(start(rung, rank, world, options));
     return ranks;
@@ -78,16 +79,16 @@ class MultirankGpu : public testing::TestWithParam<int> {
     for (const pid_t rank : start_all(rung, world, options)) EXPECT_EQ(wait_for(rank), 0) << errors();
     return losses();
   }
-  // bf16's epsilon: gradients are summed in another order, and rounded in between.
+  // bf16's epsilon: several ranks sum gradients in another order and round in between.
   static constexpr double kBf16 = 0x1p-8;
-  static constexpr double kFp8 = 0.02;  // as the ladder allows
+  static constexpr double kFp8 = 0.02;  // the ladder's tolerance
 
   TempFolder folder_;
-  /// Channels that any number of ranks can share, and gradients of a layer that are larger than the logits:
-  /// ranks that send them there do so in turns.
+  /// A model whose channels any number of ranks can share, and whose largest layer's gradients exceed the
+  /// logits: ranks that send gradients through the logits' memory take turns.
   const int heads_ = GetParam() % 2 == 0 ? 2 * GetParam() : GetParam();
-  /// From step 25 on more ranks than two know the text by heart, at a loss below 1, and what is left of it
-  /// falls by a tenth a step: there rounding moves it by up to 1 %, on the CPU too.
+  /// More than two ranks stop at step 24: after it they know the text by heart, with a loss below 1 that
+  /// falls by a tenth a step, and rounding moves such losses by up to 1 %, on the CPU too.
   const std::string until_known_ = GetParam() == 2 ? "--steps 50" : "--steps 24";
   const std::string divisible_ = cat("--channels ", 64 * heads_, " --heads ", heads_, ' ');
 };
@@ -162,7 +163,7 @@ TEST_P(MultirankGpu, KilledOrStoppedRankEndsTheOthersWithItsName) {
 
 TEST_P(MultirankGpu, CopyEnginesOfSeveralMachinesAreUnsupportedAndLeftToNccl) {
   if (geteuid() != 0) GTEST_SKIP() << "only root may name a machine";
-  const Environment host("NCCL_HOSTID", "one");  // or it would look for a network
+  const Environment host("NCCL_HOSTID", "one");  // without a host id NCCL looks for a network
   for (const std::string rung : {"17_copy_engines", "fp8_zero1"})
     for (const auto& [option, code] : {std::pair{"", kExitFailed}, {" --nccl", kExitOk}}) {
       std::vector<pid_t> ranks;

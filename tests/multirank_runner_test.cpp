@@ -1,4 +1,4 @@
-// A run on several devices: how its ranks are started, what becomes of their reports, and how it ends.
+// A run on several devices: how the runner starts its ranks, merges their reports, and ends it.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// The harness starts the ranks itself (cuda), or through mpirun (cpu).
+/// Ranks that the harness starts itself (cuda) or through mpirun (cpu).
 class Ranks : public testing::TestWithParam<const char*> {
  protected:
   static constexpr int kRanks = 3;
@@ -33,7 +33,7 @@ class Ranks : public testing::TestWithParam<const char*> {
     if (mpi()) workload_.launcher = mpirun_here();
     fake_.before_start =
         cat("RANK=${RANK:-${OMPI_COMM_WORLD_RANK:-0}}; echo $$ >", folder_ / "pid", "$RANK\n");
-    fake_.loss = "$([ $RANK = 0 ] && echo 4.$((90 - i)) || echo null)";  // rank 0 alone has it
+    fake_.loss = "$([ $RANK = 0 ] && echo 4.$((90 - i)) || echo null)";  // only rank 0 reports the loss
   }
   void SetUp() override {
     if (mpi() && !open_mpi_is_here()) GTEST_SKIP() << "no mpirun: apt-get install openmpi-bin";
@@ -48,14 +48,14 @@ class Ranks : public testing::TestWithParam<const char*> {
     return run;
   }
   pid_t pid(int rank) const { return std::stoi(read_file(folder_ / cat("pid", rank))); }
-  /// How a reason of a rank begins, with its host where a launcher started it.
+  /// The start of a rank's reason for failing, with its host if a launcher started it.
   static std::string name(int rank) {
     return mpi() ? cat("rank ", rank, " (", host_name(), "): ") : cat("rank ", rank, ": ");
   }
   void expect_nothing_left() const {
     for (int rank = 0; rank < kRanks; ++rank) {
       const std::string told = folder_ / cat("pid", rank);
-      if (!std::filesystem::exists(told) || read_file(told).empty()) continue;  // ended before it told
+      if (!std::filesystem::exists(told) || read_file(told).empty()) continue;  // wrote no process id
       EXPECT_TRUE(ends(pid(rank))) << rank;
     }
   }
@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(Started, Ranks, testing::Values("cuda", "cpu"), [](cons
 });
 
 TEST_P(Ranks, AStepTakesAsLongAsTheSlowestRank) {
-  fake_.step_ms = "$((i % 3 == RANK ? 20 : 10)).5";  // each rank is the slowest in turn
+  fake_.step_ms = "$((i % 3 == RANK ? 20 : 10)).5";  // each rank in turn is the slowest
   const stepladder::Run run = measure();
   ASSERT_EQ(run.status, Status::ok) << run.reason;
   EXPECT_EQ(steps_heard_, 6) << "those of one rank";
@@ -122,7 +122,7 @@ TEST_P(Ranks, MfuIsAgainstThePeakOfAllDevices) {
   workload_.device.name = "NVIDIA H200";
   const double of_all = *measure().summary->mfu_nanogpt;
   workload_.devices = 1;
-  workload_.config.erase("world_size");  // as on one device
+  workload_.config.erase("world_size");  // the config of a run on one device
   const stepladder::Run alone = measure();
   ASSERT_EQ(alone.status, Status::ok) << alone.reason;
   EXPECT_DOUBLE_EQ(of_all, *alone.summary->mfu_nanogpt);

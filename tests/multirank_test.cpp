@@ -1,5 +1,5 @@
-// Several ranks on the CPU, as mpirun starts them: they learn what one does, resume on another number of
-// ranks, and end together when one of them fails.
+// Several ranks on the CPU under mpirun: they learn what one rank learns, resume on another number of ranks,
+// and end together when one fails.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -37,8 +37,8 @@ class Multirank : public testing::Test {
     write_token_file(folder_ / "data.bin", tokens);
   }
 
-  /// gpt2-tiny with fewer tokens to tell apart, in fp32, where ranks and accumulation differ by no rounding
-  /// of sums to 16 bits; without `dtype` in the rung's own.
+  /// A rung's command line for gpt2-tiny with a small vocabulary, in fp32, so that ranks and accumulation
+  /// differ by no rounding of sums to 16 bits; with `dtype` "" in the rung's own type.
   std::string rung(const std::string& name, const std::string& options,
                    const char* dtype = " --dtype fp32") const {
     return cat("'", kBin, "/", name, "' --backend cpu --model gpt2-tiny --vocabulary 512 --seq 32 --batch 1",
@@ -48,8 +48,8 @@ class Multirank : public testing::Test {
     return rung(name, "--events 3 " + options);
   }
 
-  /// Starts a rank of each command under mpirun. They are one program of mpirun's, which picks its command by
-  /// its rank: Open MPI 5.0.7 crashes when it is given several.
+  /// Starts a rank of each command under mpirun. A single program of mpirun's picks its command by rank,
+  /// since Open MPI 5.0.7 crashes when given several.
   pid_t start(const std::vector<std::string>& commands) const {
     std::string by_rank;
     for (size_t rank = 0; rank < commands.size(); ++rank)
@@ -57,7 +57,7 @@ class Multirank : public testing::Test {
     write_file(folder_ / "by_rank", cat("case $OMPI_COMM_WORLD_RANK in\n", by_rank, "esac\n"));
     return start(static_cast<int>(commands.size()), cat("sh '", folder_ / "by_rank", "'"));
   }
-  /// Starts `ranks` of a command line under mpirun.
+  /// Starts `ranks` ranks of one command line under mpirun.
   pid_t start(int ranks, const std::string& command) const {
     const std::string per_rank = cat("sh -c 'r=$OMPI_COMM_WORLD_RANK; echo $$ >\"", folder_ / "pid.",
                                      "$r\"; ", "exec 3>\"", folder_ / "events.", "$r\"; exec \"$@\"' sh ");
@@ -69,8 +69,8 @@ class Multirank : public testing::Test {
     execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
     _exit(127);
   }
-  /// The exit code of a job that its ranks refuse. mpirun gives ranks no second to end by themselves, which
-  /// those of a job that has begun would need.
+  /// The exit code of a job that its ranks refuse. mpirun kills the other ranks without the second that ranks
+  /// of a running job would need.
   int refused(int ranks, const std::string& command) const {
     return refused(std::vector(static_cast<size_t>(ranks), command));
   }
@@ -88,7 +88,7 @@ class Multirank : public testing::Test {
         0);
   }
 
-  /// The exit code of a command that is no job.
+  /// The exit code of a command that runs without mpirun.
   int alone(const std::string& command) const {
     return exit_code(std::system(
         cat("env OMP_NUM_THREADS=1 ", command, " >'", folder_ / "out", "' 2>'", folder_ / "err", "'")
@@ -116,7 +116,7 @@ class Multirank : public testing::Test {
   }
   static constexpr double kSame = 1e-5;
 
-  /// Process of a rank that has made some steps.
+  /// The process id of a rank, once it has made three steps.
   pid_t process_of(int rank) const {
     for (int i = 0; i < 3000 && losses(rank).size() < 3; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -125,7 +125,7 @@ class Multirank : public testing::Test {
     EXPECT_TRUE(file >> pid && pid > 1) << errors();
     return pid;
   }
-  /// What a job says that `signal` to rank 2 of 4 ends, within 30 s.
+  /// The messages of a job of 4 ranks after `signal` to rank 2, which must end it within 30 s.
   std::string words_after(int signal) const {
     const pid_t job = start(4, eventful("15_multi_gpu", "--steps 1000000"));
     const pid_t victim = process_of(2);
@@ -133,7 +133,7 @@ class Multirank : public testing::Test {
     if (victim > 1) kill(victim, signal);
     EXPECT_NE(wait_for(job), 0);
     EXPECT_LT(std::chrono::duration<double>(Clock::now() - begin).count(), 30.0);
-    for (int rank = 0; rank < 4; ++rank) {  // the stopped one neither
+    for (int rank = 0; rank < 4; ++rank) {  // the stopped rank must be gone too
       pid_t pid = 0;
       std::ifstream(folder_ / cat("pid.", rank)) >> pid;
       EXPECT_TRUE(ends(pid)) << "rank " << rank << " is still there";
@@ -167,7 +167,7 @@ TEST_F(Multirank, RanksAccumulateToo) {
 TEST_F(Multirank, AStepOfManyMicroBatchesIsNoHang) {
   run(2, eventful("15_multi_gpu", "--steps 2 --accumulate 50"));
   double ms = events(0, "step").at(1)["step_ms"].get<double>() / 50;
-  // Once more where the machine has become faster: nobody would call a short step a hang.
+  // Tries again if the machine has become faster: a short step would not look like a hang.
   for (int trial = 0; trial < 5; ++trial) {
     const int64_t micro_batches = std::lround(3000 / ms);
     run(2, eventful("15_multi_gpu", cat("--steps 1 --hang-timeout 1 --accumulate ", micro_batches)));
@@ -253,9 +253,9 @@ TEST_F(Multirank, ANumberOfRanksThatCannotShareTheOptimizerIsRefusedWithSomeThat
 }
 
 TEST_F(Multirank, RanksLearnInFp8WhatOneLearns) {
-  constexpr double kWithin = 1e-3;  // sums in bf16, of gradients in FP8
+  constexpr double kWithin = 1e-3;  // covers bf16 sums of FP8 gradients
   const auto fp8 = [&](const std::string& name, const std::string& options) {
-    return rung(name, "--batch 2 --events 3 " + options, "");  // one rounding counts less than with 32 tokens
+    return rung(name, "--batch 2 --events 3 " + options, "");  // more tokens make single roundings count less
   };
   run_alone(fp8("fp8", "--steps 20 --accumulate 4 --eval-every 1 --eval-batches 2"));
   const auto expected = losses(), evaluated = val_losses(0);
@@ -264,7 +264,7 @@ TEST_F(Multirank, RanksLearnInFp8WhatOneLearns) {
   run(4, fp8("fp8_zero1", cat("--steps 10 --eval-every 1 --eval-batches 2 --checkpoint '", checkpoint, "'")));
   expect_close(losses(), {expected.begin(), expected.begin() + 10}, kWithin);
   expect_close(val_losses(0), {evaluated.begin(), evaluated.begin() + 10}, kWithin);
-  // To the last bit, since all quantise by the same scales.
+  // Validation losses of all ranks are equal to the last bit, since all quantise by the same scales.
   for (int rank = 1; rank < 4; ++rank) EXPECT_EQ(val_losses(rank), val_losses(0)) << "rank " << rank;
   run(2, fp8("fp8_zero1", cat("--steps 20 --accumulate 2 --resume '", checkpoint, "'")));
   expect_close(losses(), {expected.begin() + 10, expected.end()}, kWithin);
@@ -278,7 +278,7 @@ TEST_F(Multirank, RanksOnShuffledShardsLearnWhatOneDoes) {
     write_token_file(folder_ / cat("shard_", shard, ".bin"), tokens);
   }
   const std::string shards = cat(" --data '", folder_ / "shard_*.bin", "' --shuffle ");
-  run_alone(eventful("15_multi_gpu", "--steps 30 --accumulate 2" + shards));  // 42 batches an epoch
+  run_alone(eventful("15_multi_gpu", "--steps 30 --accumulate 2" + shards));  // an epoch has 42 batches
   const auto expected = losses();
   run(2, eventful("15_multi_gpu", "--steps 30" + shards));
   expect_close(losses(), expected, kSame);
@@ -334,7 +334,7 @@ TEST_F(Multirank, RanksOfAnotherConfigurationBuildOrDataAreRefused) {
     EXPECT_EQ(refused({plain, c.rank1}), kExitFailed) << errors();
     EXPECT_TRUE(says(errors(), {"error: ", "rank 1 (", c.says})) << errors();
   }
-  // The same path, other tokens: as if on another machine.
+  // The same path holds other tokens on each rank, as on two machines.
   fs::copy_file(folder_ / "other.bin", folder_ / "data1.bin");
   const std::string differs =
       cat("sh -c 'cd \"", folder_ / "",
@@ -346,7 +346,7 @@ TEST_F(Multirank, RanksOfAnotherConfigurationBuildOrDataAreRefused) {
   EXPECT_TRUE(says(errors(), {"rank 1 (", "other data"})) << errors();
 }
 
-// Rank 1 has room for 512 sequences.
+// Memory limits rank 0 to fewer sequences than the 512 that fit rank 1.
 TEST_F(Multirank, RanksThatLookForALargestBatchTakeRank0s) {
 #if defined(STEPLADDER_SANITIZED)
   GTEST_SKIP() << "the sanitizer maps more than the limit";
@@ -381,11 +381,11 @@ TEST_F(Multirank, RanksThatWouldGoOnFromDifferentCheckpointsAreRefused) {
 }
 
 TEST_F(Multirank, RanksGoOnWithTheLossScaleOfTheFirst) {
-  // The second rank's file has the same step and no loss scale, since it is of bf16.
+  // The second rank's file is at the same step but has no loss scale, since it is of bf16.
   for (const std::string dtype : {"fp16", "bf16"})
     run_alone(rung("15_multi_gpu", cat("--events 3 --steps 2 --checkpoint '", folder_ / dtype, "'"),
                    cat(" --dtype ", dtype).c_str()));
-  const float scaler[] = {256.0F, 0.0F, 0.0F, 0.0F};  // instead of 65536, which the bf16 file stands for too
+  const float scaler[] = {256.0F, 0.0F, 0.0F, 0.0F};  // replaces 65536, the scale where a file has none
   const std::string saved = read_file(folder_ / "fp16");
   write_file(folder_ / "fp16",
              saved.substr(0, saved.size() - sizeof scaler) + bytes_of(std::span<const float>(scaler)));
@@ -400,10 +400,9 @@ TEST_F(Multirank, RanksGoOnWithTheLossScaleOfTheFirst) {
   }
 }
 
-// ---- a trainer of other parameters than GPT-2's
-// ------------------------------------------------------------
+// ---- a trainer of other parameters than GPT-2's ----------------------------------------------------------
 
-// A vocabulary to pad, and three layers, which two and four ranks pad to four.
+// A configuration with a vocabulary to pad, and with three layers, which two and four ranks pad to four.
 constexpr const char* kUntied = "tests/untied_trainer";
 constexpr const char* kSmall = " --layers 3 --channels 64 --heads 2 --vocabulary 600 ";
 
@@ -453,7 +452,7 @@ TEST_F(Multirank, WhatIsNotGpt2GoesOutUnderItsOwnName) {
   for (const char* name : {"transformer.wpe.weight", "transformer.h.3.mlp.c_fc.weight"})
     EXPECT_FALSE(file.tensors().contains(name)) << name;
 
-  // It goes on from there, knowing its sizes, and samples.
+  // The trainer starts from its own file, which tells its sizes, and samples text.
   const std::string start = cat("'", kBin, "/", kUntied, "' --backend cpu --seq 32 ");
   const std::string data = cat(" --batch 1 --vocab none --data '", folder_ / "data.bin", "' --steps 1");
   EXPECT_EQ(alone(cat(start, "--init '", own, "'", data)), 0) << errors();
@@ -465,14 +464,14 @@ TEST_F(Multirank, WhatIsNotGpt2GoesOutUnderItsOwnName) {
   EXPECT_EQ(alone(sampled), 0);
   EXPECT_EQ(read_file(folder_ / "out"), text);
 
-  // But not as GPT-2, nor from it.
+  // A trainer of GPT-2 refuses the untied trainer's files, and the untied trainer refuses GPT-2's.
   run_alone(eventful("16_zero1", cat(kSmall, "--steps 2 --checkpoint '", folder_ / "gpt2.ckpt", "'")));
   const std::string gpt2 = cat("'", kBin, "/16_zero1' --backend cpu --seq 32 ");
   for (const auto& [trainer, from] :
        {std::pair(gpt2, "--init '" + own), std::pair(gpt2, "--resume '" + checkpoint),
         std::pair(start, "--init '" + (folder_ / "gpt2.ckpt")),
         std::pair(start, "--resume '" + (folder_ / "gpt2.ckpt"))}) {
-    EXPECT_EQ(alone(cat(trainer, from, "'", data, "0")), kExitUsage) << from;  // ten steps
+    EXPECT_EQ(alone(cat(trainer, from, "'", data, "0")), kExitUsage) << from;  // --steps 10
     const std::string file_name = from.substr(from.find('\'') + 1);
     EXPECT_TRUE(says(errors(), {file_name, "\"gpt2\"", "\"stepladder_untied\""})) << errors();
   }

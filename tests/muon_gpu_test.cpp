@@ -1,4 +1,5 @@
-// Muon's CUDA ops against the CPU reference: matrices of all shapes and alignments, types, overflowed steps.
+// Muon's CUDA ops against the CPU reference: matrices of all shapes, alignments and types, and overflowed
+// steps.
 #include "model/muon.h"
 #include "tests/op_agreement.h"
 
@@ -14,7 +15,8 @@ constexpr Types kTypes[] = {{DType::f32, DType::f32},
                             {DType::bf16, DType::f32},
                             {DType::f16, DType::f32}};
 
-// Matrices of one element, of less than a pack, of several tiles; more of them than one launch takes.
+// Matrices of one element, of less than a pack, and of several tiles; a stack of more matrices than one
+// launch takes.
 const Shape kShapes[] = {{1, 1},      {3, 5, 7},     {2, 768, 768}, {36, 48, 48},
                          {2, 96, 33}, {5, 200, 301}, {1100, 3, 4},  {2, 3, 64, 16}};
 
@@ -30,7 +32,7 @@ class MuonGpuTest : public OpAgreement {
   static std::string name_of(const Shape& s, const Types& types) {
     return cat(stepladder::name_of(types.x), " of ", stepladder::name_of(types.g), ' ', s);
   }
-  /// The tensor from its element `skip` on, as one row less where it has to be shorter.
+  /// The tensor from its element `skip` on; without the last slice of its first dimension if `skip` is not 0.
   static Tensor from(const Tensor& t, int64_t skip) {
     if (skip == 0) return t;
     Tensor rest = t.slices(0, t.shape[0] - 1);
@@ -45,9 +47,9 @@ TEST_F(MuonGpuTest, MomentumAgreesForAnyShapeTypeAndAlignment) {
       for (const int64_t skip : {0, 1}) {
         if (skip > s[0] - 1) continue;
         SCOPED_TRACE(cat("from element ", skip));
-        // A few elements may not cancel, or their norm has no digits.
+        // Values of small tensors are positive: a norm of terms that cancel would have no digits left.
         const float low = s.numel() < 16 ? 0.5F : -1.0F;
-        // u is a few roundings of 1 off, its norm about the root of its size.
+        // u is off by a few roundings of 1; its norm is about the root of its size.
         const float few = 16.0F * kEps, size = std::sqrt(static_cast<float>(s[-2] * s[-1]));
         const Tolerance x = rounded({few / size, few}, types.x);
         const std::vector<Array> arrays = {inout(reals(s).as(types.x)), inout(reals(s, low)),
@@ -89,7 +91,7 @@ TEST_F(MuonGpuTest, AnOverflowedStepChangesNothing) {
   }
 }
 
-// The iterations multiply a rounding by up to 3.4445^5 where a singular value is small.
+// For small singular values the iterations multiply a rounding by up to 3.4445^5.
 TEST_F(MuonGpuTest, NewtonSchulzAgrees) {
   struct Case {
     int64_t n, R, C;
@@ -100,7 +102,7 @@ TEST_F(MuonGpuTest, NewtonSchulzAgrees) {
       if (type == DType::bf16 && !cuda_->device().info().bf16) continue;
       const int64_t S = std::min(c.R, c.C);
       const Shape s{c.n, c.R, c.C}, square{c.n, S, S};
-      // The norm is below 1, as MuonMomentum leaves it.
+      // The norm is below 1, as after MuonMomentum.
       const float most = 1.0F / std::sqrt(static_cast<float>(c.R * c.C));
       const std::vector<Array> arrays = {inout(reals(s, -most, most).as(type)), out(s, type),
                                          out(square, type), out(square, type)};

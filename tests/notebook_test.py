@@ -1,4 +1,4 @@
-"""examples/stepladder.ipynb, executed on the CPU by the command that was built, in place of Jupyter: cell by cell in one Python."""
+"""Runs examples/stepladder.ipynb on the CPU with the built command: cell by cell in one Python, without Jupyter."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def shell(command): subprocess.run(command, shell=True, check=True)
 
 
 def python_of(cell: dict) -> str:
-    """What the cell does: a magic that writes a file, lines of shell behind a `!`, or Python."""
+    """A cell as Python: a magic that writes a file, lines of shell behind a `!`, or Python code."""
     source = "".join(cell["source"])
     if source.startswith("%%writefile "):
         first, _, text = source.partition("\n")
@@ -34,7 +34,7 @@ def python_of(cell: dict) -> str:
 
 def execute(cells: list, folder: str) -> subprocess.CompletedProcess:
     binaries = os.environ["STEPLADDER_BIN"]
-    # What the installed package has: the command and the module.
+    # The environment has what the installed package has: the command and the module.
     environment = {**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}", "STEPLADDER_PYTHON": sys.executable,
                    "PYTHONPATH": str(REPOSITORY / "python/trainer")}
     script = "\n".join([JUPYTER, *map(python_of, cells)])

@@ -1,4 +1,4 @@
-// The ranges that a rung opens for profilers, as a profiler sees them.
+// The NVTX ranges of a rung, as a profiler sees them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace stepladder {
 namespace {
 
-/// "step/forward block/layer 0/layernorm_forward" of every range, in order.
+/// The path of every range in order, such as "step/forward block/layer 0/layernorm_forward".
 std::vector<std::string> ranges_of(const std::string& rung) {
   const TempFolder folder;
   const std::string record = folder / "ranges";

@@ -1,5 +1,5 @@
 // An NVTX injection (NVTX_INJECTION64_PATH) that writes each range to the file NVTX_RECORD as it opens,
-// indented by how many are open around it, of the thread that opened it.
+// indented by the number of open ranges of its thread.
 #include <nvtx3/nvToolsExt.h>
 
 #include <cstdio>

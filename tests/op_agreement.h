@@ -1,9 +1,9 @@
-// The CUDA ops against the CPU reference: operands, the comparison, and the fixture that the tests of op
-// families share.
+// The CUDA ops against the CPU reference: operands, the comparison, and the fixture that tests of op families
+// share.
 //
-// Sums of small integers are exact in f32 in any order, so where they are the operands nothing may differ at
-// all. Elsewhere a tolerance counts roundings: those of the formula, and the root of a sum's length, as
-// rounding errors add up like a random walk.
+// f32 sums small integers exactly in any order, so results from such operands must be equal. Elsewhere a
+// tolerance counts roundings: those of the formula, and the root of a sum's length, as rounding errors add up
+// like a random walk.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,24 +31,25 @@ inline constexpr float kEps = std::numeric_limits<float>::epsilon();
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 inline constexpr int64_t kV = 50257;
 
-/// Roundings of a sum of n terms.
+/// The number of roundings by which a sum of n terms may be off.
 inline float roundings(int64_t n) {
   return 8.0F + std::sqrt(static_cast<float>(n));
 }
 
-/// Distance from 1 to the next number of the type: an op that rounds its result once is within half of it.
+/// The distance from 1 to the next number of the type: an op that rounds its result once is off by half of it
+/// at most.
 inline float epsilon_of(DType t) {
   return t == DType::bf16 ? 0x1p-7F : t == DType::f16 ? 0x1p-10F : kEps;
 }
 
-/// An operand in host memory: values as floats whatever the dtype, i32 in their bits.
+/// An operand in host memory, its values as floats whatever the dtype; i32 values are in the floats' bits.
 struct Array {
   DType dtype = DType::f32;
   Shape shape;
   std::vector<float> values;
   bool output = false;
 
-  /// The same, each value rounded to `type`.
+  /// A copy with each value rounded to `type`.
   Array as(DType type) const {
     Array a = *this;
     a.dtype = type;
@@ -65,8 +66,8 @@ inline constexpr Tolerance kExact{};
 
 inline constexpr DType kFloatTypes[] = {DType::f32, DType::bf16, DType::f16};
 
-/// The tolerance of results within `t` of each other before they are rounded to `type`: then neighbours at
-/// worst, a subnormal of f16 apart at least. Equal ones stay equal.
+/// The tolerance of results that are within `t` of each other before they are rounded to `type`: at worst
+/// they become neighbours, in f16 at least a subnormal apart. With `t` = 0 they stay equal.
 inline Tolerance rounded(Tolerance t, DType type) {
   if (type == DType::f32 || (t.absolute == 0.0F && t.relative == 0.0F)) return t;
   return {t.absolute + (type == DType::f16 ? 0x1p-24F : 0.0F), t.relative + epsilon_of(type)};
@@ -79,7 +80,7 @@ using Call = std::function<void(Ops&, const std::vector<Tensor>&)>;
 
 class OpAgreement : public testing::Test {
  protected:
-  /// Of the CUDA backend under test.
+  /// Options of the CUDA backend under test.
   virtual OpsOptions options() const { return {}; }
 
   void SetUp() override {
@@ -91,7 +92,7 @@ class OpAgreement : public testing::Test {
     cpu_ = make_cpu_ops();
   }
 
-  /// Scratch of both backends for N = B*T rows of C channels in NH heads.
+  /// Binds scratch of both backends for N = B*T rows of C channels in NH heads.
   void bind(int64_t B, int64_t T, int64_t C, int64_t NH = 1) {
     Config config;
     config.B = B, config.T = config.max_T = T, config.V = kV, config.C = C, config.NH = NH;
@@ -105,19 +106,19 @@ class OpAgreement : public testing::Test {
 
   float uniform() { return static_cast<float>(random_uniform(20240607, counter_++)); }
 
-  /// Uniform in [low, high).
+  /// Random numbers, uniform in [low, high).
   Array reals(Shape shape, float low = -1.0F, float high = 1.0F) {
     Array a{DType::f32, shape, std::vector<float>(static_cast<size_t>(shape.numel()))};
     for (float& x : a.values) x = low + (high - low) * uniform();
     return a;
   }
-  /// Whole numbers in [-limit, limit].
+  /// Random whole numbers in [-limit, limit].
   Array integers(Shape shape, int limit = 8) {
     Array a = reals(shape, static_cast<float>(-limit), static_cast<float>(limit + 1));
     for (float& x : a.values) x = std::min(std::floor(x), static_cast<float>(limit));
     return a;
   }
-  /// Tokens in [0,V); the larger `skew`, the more often the first ones.
+  /// Random tokens in [0,V); a larger `skew` draws the first ones more often.
   Array tokens(Shape shape, int64_t V, int skew = 1) {
     Array a = reals(shape, 0.0F, 1.0F);
     a.dtype = DType::i32;
@@ -127,11 +128,11 @@ class OpAgreement : public testing::Test {
     }
     return a;
   }
-  /// To be overwritten: NaN until then.
+  /// An output to overwrite, filled with NaN.
   static Array out(Shape shape, DType dtype = DType::f32) {
     return {dtype, shape, std::vector<float>(static_cast<size_t>(shape.numel()), kNan), true};
   }
-  /// To be accumulated into or overwritten in place.
+  /// An output that starts from `a`, to accumulate into or to overwrite in place.
   static Array inout(Array a) {
     a.output = true;
     return a;
@@ -167,7 +168,7 @@ class OpAgreement : public testing::Test {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
   }
 
-  /// CUDA's results, the same bits from a second call.
+  /// The results on CUDA; expects the same bits from a second call.
   std::vector<std::vector<float>> run_twice(const std::vector<Array>& arrays, const Call& call) {
     const auto got = run(*cuda_, arrays, call), again = run(*cuda_, arrays, call);
     for (size_t i = 0; i < arrays.size(); ++i)
@@ -175,14 +176,14 @@ class OpAgreement : public testing::Test {
     return got;
   }
 
-  /// Expects CUDA's outputs within `tolerance` of the CPU's, the same bits from a second call, and inputs
-  /// left alone.
+  /// Expects CUDA's outputs within `tolerance` of the CPU's, the same bits from a second call, and unchanged
+  /// inputs.
   void expect_agreement(const std::string& what, const std::vector<Array>& arrays, Tolerance tolerance,
                         const Call& call) {
     expect_outputs(what, arrays, std::vector<Tolerance>(arrays.size(), tolerance), call);
   }
 
-  /// The same, with a tolerance for each output in turn.
+  /// The same as expect_agreement(), with a tolerance for each output in turn.
   void expect_outputs(const std::string& what, const std::vector<Array>& arrays,
                       const std::vector<Tolerance>& tolerances, const Call& call) {
     SCOPED_TRACE(what);
@@ -209,7 +210,7 @@ class OpAgreement : public testing::Test {
   }
 
   std::unique_ptr<Ops> cuda_, cpu_;
-  std::vector<std::unique_ptr<Arena>> arenas_;  // freed before the backends
+  std::vector<std::unique_ptr<Arena>> arenas_;  // destroyed before the backends
   uint64_t counter_ = 0;
 };
 

@@ -22,7 +22,7 @@
 
 namespace stepladder {
 
-/// The file in memory. Every element is 4 bytes: f32, or i32 in the same bits.
+/// The case file in memory. Every element has 4 bytes: f32, or i32 in the same bits.
 class OpCaseFile {
  public:
   struct Entry {
@@ -50,7 +50,7 @@ class OpCaseFile {
     }
   }
 
-  /// Cases by name, with the length of the op's longest sum.
+  /// The length of the op's longest sum, by case name.
   const std::map<std::string, int>& reductions() const { return reductions_; }
   /// Tensors by "case/kind/name".
   const std::map<std::string, Entry>& entries() const { return entries_; }
@@ -60,7 +60,7 @@ class OpCaseFile {
   std::map<std::string, Entry> entries_;
 };
 
-/// Whether the contract makes this operand or output f32 whatever type the others have.
+/// Whether an op's contract makes this operand or output f32, whatever type the others have.
 inline bool always_f32(const std::string& op, const std::string& name) {
   static const std::set<std::string> names = {
       "mean", "rstd",   "mean_dxhat", "mean_dxhat_xhat", "factor",   "norm",        "parts", "lse",
@@ -70,12 +70,12 @@ inline bool always_f32(const std::string& op, const std::string& name) {
   return names.contains(name) || op == "add_mean" || op == "write" || op + "/" + name == "sum_of_squares/out";
 }
 
-/// One run of one case: hands out its operands on the device, then compares its outputs. `alias` = i makes
-/// each output the i-th of the operands that it may be, 0 a tensor of its own. Float operands and outputs
-/// are of `type`, the values of operands rounded to `precision`.
+/// One run of a case: uploads its operands, then compares its outputs. `alias` = i > 0 puts each output into
+/// the i-th operand that it may overwrite; 0 gives each a tensor of its own. Float operands and outputs have
+/// type `type`; operands' values are rounded to `precision`.
 class OpCase {
  public:
-  /// Values of some output.
+  /// The type and values of an output.
   struct Result {
     DType type;
     std::vector<float> values;
@@ -102,10 +102,10 @@ class OpCase {
   int integer(const std::string& operand) { return std::bit_cast<int>(number(operand)); }
   bool has(const std::string& operand) const { return contains("in/" + operand); }
   bool has_out(const std::string& output) const { return contains("out/" + output); }
-  /// An operand that may be left out.
+  /// An operand that some cases leave out, then empty.
   Tensor optional(const std::string& operand) { return has(operand) ? in(operand) : Tensor{}; }
 
-  /// The tensor of an output that is overwritten: full of NaN, or one of the operands.
+  /// An output that is overwritten: full of NaN, or an operand if `alias` says so.
   Tensor set(const std::string& output, std::vector<std::string> may_be = {}) {
     std::erase_if(may_be, [&](const std::string& operand) { return type_of(operand) != type_of(output); });
     aliases_ = std::max(aliases_, static_cast<int>(may_be.size()));
@@ -118,11 +118,11 @@ class OpCase {
     std::fill(poison.data.begin(), poison.data.end(), std::numeric_limits<float>::quiet_NaN());
     return outputs_[output] = upload(output, poison).tensor;
   }
-  /// The tensor of an output that is accumulated into.
+  /// An output that is accumulated into.
   Tensor add(const std::string& output) {
     return outputs_[output] = upload(output, entry("before/" + output)).tensor;
   }
-  /// One that some cases leave out, and one that some accumulate into.
+  /// An output that is accumulated into, or empty where the case leaves it out.
   Tensor optional_add(const std::string& output) {
     return contains("before/" + output) ? add(output) : Tensor{};
   }
@@ -133,13 +133,13 @@ class OpCase {
     return contains("before/" + output) ? Write::add : Write::set;
   }
 
-  /// Outputs are differences of terms as large as this operand: tolerances are relative to its rows too.
+  /// An operand whose large terms cancel in the outputs: tolerances are relative to its rows too.
   Tensor cancelling(const std::string& operand) {
     cancels_ = operand;
     return in(operand);
   }
 
-  /// Number of aliases that set() was offered.
+  /// The largest number of operands that an output may overwrite.
   int aliases() const { return aliases_; }
 
   /// The outputs by name.
@@ -154,7 +154,8 @@ class OpCase {
       EXPECT_TRUE(overwritten_.contains(operand) || download(uploaded.tensor) == uploaded.bytes)
           << operand << " was written";
   }
-  /// With what the file has.
+  /// Compares the outputs with the file's, and expects every other operand unchanged and every tensor of the
+  /// case used.
   void compare() {
     for (const auto& [output, result] : results()) {
       const auto& expected = entry("out/" + output);
@@ -176,7 +177,7 @@ class OpCase {
     used_.insert(name_ + "/" + key);
     return file_.entries().at(name_ + "/" + key);
   }
-  /// Of an operand or output that is not i32.
+  /// The type of an operand or output that isn't i32.
   DType type_of(const std::string& name) const { return always_f32(op_, name) ? DType::f32 : type_; }
   Uploaded upload(const std::string& name, const OpCaseFile::Entry& e) {
     const bool is_float = e.dtype != DType::i32;
@@ -192,8 +193,8 @@ class OpCase {
     return bytes;
   }
 
-  /// Within a rounding for each term of the op's longest sum and a few for its arithmetic, relative to the
-  /// largest element of the row; infinities exactly.
+  /// Expects each element within a rounding for each term of the op's longest sum and a few for its
+  /// arithmetic, relative to the largest element of the row; infinities exactly.
   void expect_close(const std::string& output, const std::vector<float>& got,
                     const std::vector<float>& expected, int64_t cols) {
     constexpr float kEpsilon = std::numeric_limits<float>::epsilon();
@@ -226,7 +227,7 @@ class OpCase {
   std::set<std::string> used_, overwritten_;
 };
 
-/// How each op is called on a case: its operands and outputs by their names in model/ops.h.
+/// How each op is called on a case, by the operands' and outputs' names in model/ops.h.
 inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
   using C = OpCase;
 #define CASE(...) [](Ops& o, C& c) { o(__VA_ARGS__); }
@@ -380,12 +381,12 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
   return calls;
 }
 
-/// run(file, arena, case, op) for every case of the file, with workspace and memory for its operands; and
-/// every op has a case.
+/// Calls run(file, arena, case, op) for every case in the file, with workspace and memory for the operands;
+/// expects a case for every op.
 template <class Run>
 void for_each_op_case(Ops& ops, const Run& run) {
   const OpCaseFile file(STEPLADDER_TEST_DATA "/op_cases.safetensors");
-  Config largest;  // holds every case
+  Config largest;  // at least as large as every case
   largest.B = 4, largest.T = 64, largest.max_T = 64, largest.V = 600, largest.L = 1, largest.NH = 4,
   largest.C = 144;
   Arena plan;
@@ -404,7 +405,7 @@ void for_each_op_case(Ops& ops, const Run& run) {
   for (const auto& [op, unused] : op_calls()) EXPECT_TRUE(seen.contains(op)) << op << " has no case";
 }
 
-/// Every case on `ops` in f32, in place too where the op may be.
+/// Runs every case on `ops` in f32, also in place where the op permits it.
 inline void expect_ops_match_pytorch(Ops& ops) {
   const bool cuda = ops.device().info().backend == "cuda";
   for_each_op_case(ops,

@@ -32,7 +32,7 @@ Config workspace_config(int64_t rows) {
   return config;
 }
 
-/// A backend with tensors to call it on.
+/// A CPU backend with an arena for tensors.
 class Bench {
  public:
   explicit Bench(int threads = 2)
@@ -47,7 +47,7 @@ class Bench {
   Tensor f32(Shape shape, float value = 0.0F) {
     return f32(shape, [=](int64_t) { return value; });
   }
-  /// Uniform in [-1,1), the same for the same shape and seed.
+  /// Random numbers, uniform in [-1,1), fixed by shape and seed.
   Tensor random(Shape shape, uint64_t seed) {
     return f32(shape, [=](int64_t i) { return static_cast<float>(2 * random_uniform(seed, i) - 1); });
   }
@@ -75,20 +75,20 @@ TEST(OpCpu, MatchesPyTorchOnEveryOp) {
   expect_ops_match_pytorch(*make_cpu_ops());
 }
 
-/// Distance of x from its neighbours in `type`.
+/// The distance of x from its neighbours in `type`.
 float unit_in_the_last_place(DType type, float x) {
   const int mantissa = type == DType::bf16 ? 7 : type == DType::f16 ? 10 : 23;
-  const int least = type == DType::f16 ? -14 : -126;  // exponent of subnormals too
+  const int least = type == DType::f16 ? -14 : -126;  // the exponent of subnormals too
   const int exponent = x == 0.0F || !std::isfinite(x) ? least : std::max(std::ilogb(x), least);
   return std::ldexp(1.0F, exponent - mantissa);
 }
 
-// Every case with 16-bit operands gives what f32 operands of the same values do, rounded once: off by half a
-// unit in the last place at most. A hundredth more is for double sums in another order.
+// Ops with 16-bit operands round once: each result is within half a unit in the last place of what f32
+// operands of the same values give. A hundredth is allowed for double sums in another order.
 TEST(OpCpu, RoundsOnceWith16BitOperands) {
   const auto backend = make_cpu_ops();
   Ops& ops = *backend;
-  // These go on with a result as it was stored.
+  // Outputs of ops that go on with an intermediate result as stored, so rounded twice.
   const std::set<std::string> read_back = {"layernorm_backward/dbias", "bias_gelu_forward/out",
                                            "bias_relu_squared_forward/out"};
   for_each_op_case(
@@ -125,7 +125,7 @@ TEST(OpCpu, RoundsOnceWith16BitOperands) {
 TEST(OpCpu, EveryOpOfTheContractIsComparedWithPyTorch) {
   std::set<std::string> declared = declared_ops(false);
   EXPECT_GE(declared.size(), 40U);
-  // PyTorch's conversions do not saturate: tests/fp8_test.cpp compares these with all codes there are.
+  // PyTorch's conversions to FP8 do not saturate; tests/fp8_test.cpp compares these ops with all FP8 codes.
   for (const char* op :
        {"quantize", "quantize_to_fit", "quantize_gelu", "quantize_gelu_backward", "quantize_layernorm",
         "quantize_layernorm_backward", "linear_quantize_gelu", "linear_quantize_gelu_backward",
@@ -145,8 +145,8 @@ std::function<float(int64_t)> digit(uint64_t seed) {
   return [=](int64_t i) { return static_cast<float>(random_bits(seed, i) % 7) - 3.0F; };
 }
 
-// Sums of small integers are exact in any order, and small integers are numbers of TF32 and of both 16-bit
-// types: so every tile of every form must be right to the bit.
+// Small integers are exact in TF32 and in both 16-bit types, and so are their sums in any order: every tile
+// of every form must be right to the bit.
 TEST(OpCpu, MatmulIsExactOnSmallIntegers) {
   Bench bench;
   struct Case {
@@ -199,7 +199,7 @@ TEST(OpCpu, MatmulIsExactOnSmallIntegers) {
   }
 }
 
-// A 16-bit output holds the sum over all of K as f32 would, not a sum that was rounded between two tiles.
+// A 16-bit output holds the f32 sum over all of K, rounded once, not between two tiles.
 TEST(OpCpu, MatmulRoundsTheWholeSumOnce) {
   Bench bench;
   const int64_t K = 1000;  // ones and then a half and a half: 2 * 499 + 1
@@ -211,7 +211,7 @@ TEST(OpCpu, MatmulRoundsTheWholeSumOnce) {
   }
 }
 
-// The epilogues on shapes of several tiles, to the bit what single ops give in f32.
+// Linear layers of several tiles give, to the bit, what single ops give in f32.
 TEST(OpCpu, LinearLayersAreMatmulsWithAnEpilogue) {
   Bench bench;
   Ops& ops = bench.ops;
@@ -254,7 +254,7 @@ TEST(OpCpu, LinearLayersAreMatmulsWithAnEpilogue) {
   }
 }
 
-// What is read again was rounded when it was stored.
+// An intermediate result that an op reads again is rounded as it was stored.
 TEST(OpCpu, FusedOpsGoOnWithResultsAsStored) {
   Bench bench;
   Ops& ops = bench.ops;
@@ -298,7 +298,7 @@ TEST(OpCpu, CopyConvertsEveryPattern) {
   }
 }
 
-/// Clipping and AdamW with a loss scaler on three tensors, one of them in f16.
+/// ClipGradNorm and AdamW with a loss scaler on three tensors, one of them in f16.
 class ScaledTraining {
  public:
   ScaledTraining() {
@@ -311,7 +311,7 @@ class ScaledTraining {
     }
     bench_.ops(WriteValues{scaler_, {1024.0F, 0.0F, 0.0F, 0.0F}});
   }
-  /// One in which each gradient is `value` before it is scaled.
+  /// A step where each gradient is `value` before it is scaled.
   void step(float value) {
     for (Tensor g : grads_) bench_.ops(Copy{g, bench_.f32(g.shape, value * scaler_.ptr<float>()[0])});
     ++steps_;
@@ -322,12 +322,12 @@ class ScaledTraining {
   void steps(int count, float value) {
     for (int i = 0; i < count; ++i) step(value);
   }
-  /// {scale, good steps, skipped steps, overflow}
+  /// The loss scaler's state: {scale, good steps, skipped steps, overflow}.
   std::vector<float> scaler() const { return values_of(scaler_); }
   void set_scale(float scale) { scaler_.ptr<float>()[0] = scale; }
   float norm() const { return *norm_.ptr<float>(); }
   float clip() const { return *clip_.ptr<float>(); }
-  /// Everything that AdamW writes.
+  /// All tensors that AdamW writes.
   std::vector<std::vector<float>> state() const {
     std::vector<std::vector<float>> all;
     for (const AdamWTensor& x : tensors_) {
@@ -356,14 +356,14 @@ TEST(LossScaler, OverflowHalvesTheScaleAndSkipsTheStep) {
   EXPECT_EQ(training.norm(), std::sqrt(5.0F * (3 + 4 + 5)));
 
   const auto before = training.state();
-  training.step(100.0F);  // 100 * 1024 is beyond f16
+  training.step(100.0F);  // overflows: 100 * 1024 is beyond f16
   EXPECT_EQ(training.scaler(), (Floats4{512, 0, 1, 1}));
   EXPECT_FALSE(std::isfinite(training.norm()));
   training.step(kNaN);
   EXPECT_EQ(training.scaler(), (Floats4{256, 0, 2, 1}));
   EXPECT_EQ(training.state(), before);
 
-  training.step(100.0F);  // at 256 it fits
+  training.step(100.0F);  // fits at a scale of 256
   EXPECT_EQ(training.scaler(), (Floats4{256, 1, 2, 0}));
   EXPECT_EQ(training.norm(), 100.0F * std::sqrt(5.0F * (3 + 4 + 5)));
   EXPECT_NE(training.state(), before);
@@ -420,7 +420,7 @@ TEST(OpCpu, Tf32RoundsToTenBitsOfMantissa) {
   }
 }
 
-// The outputs of ops large enough to be shared out, from `threads` threads.
+// Outputs of ops that are large enough to be split among `threads` threads.
 std::vector<float> outputs_of_large_ops(int threads) {
   Bench bench(threads);
   Ops& ops = bench.ops;
@@ -560,7 +560,7 @@ std::vector<float> outputs_of_large_ops(int threads) {
   return all;
 }
 
-// What is added to a sum of 4096 is half a step of bf16 there, or less.
+// Terms added to a sum of 4096 are at most half a step of bf16 there, so a 16-bit sum would lose them.
 TEST(OpCpu, GradientsOf16BitTensorsAddUpInF32) {
   constexpr float kBefore = 4096.0F;
   const int64_t B = 2, T = 3, C = 8, V = 5;
@@ -593,7 +593,7 @@ TEST(OpCpu, GradientsOf16BitTensorsAddUpInF32) {
   for (const DType type : {DType::bf16, DType::f16}) {
     const auto expected = added(type, DType::f32), got = added(type, type);
     ASSERT_EQ(got.size(), expected.size());
-    // The new dx of LayerNorm is rounded before its rows are added up.
+    // LayerNorm rounds its new dx before it sums the rows, so its bias gradient may differ.
     for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 0.03F) << name_of(type) << i;
   }
 }
@@ -614,15 +614,15 @@ TEST(OpCpu, GradientsInF32UpdateWeightsAndTheir16BitCopy) {
   }
 }
 
-/// A loss of x, and what an op says of its gradient at x.
+/// A loss of x, and an op's gradient of that loss at x.
 struct Differentiated {
   const char* name;
   std::function<double(Tensor)> loss;
   std::function<Tensor(Tensor)> gradient;
 };
 
-// Each gradient against the loss's central differences along its own elements. The steps are large enough for
-// the rounding of f32, and what is differentiated smooth enough for them.
+// Gradients against central differences of the loss along their own elements, with steps large enough for
+// f32's rounding and losses smooth enough for such steps.
 TEST(OpCpu, GradientsOfTheNewArchitectureAreSlopes) {
   Bench bench;
   Ops& ops = bench.ops;
@@ -684,7 +684,7 @@ TEST(OpCpu, GradientsOfTheNewArchitectureAreSlopes) {
                  }});
   for (const Differentiated& of : all) {
     SCOPED_TRACE(of.name);
-    // No element near 0, where ReLU^2 has a bend in its slope.
+    // Elements keep away from 0, where ReLU^2's slope has a bend.
     const Tensor x = bench.f32(qkv, [](int64_t i) {
       const auto u = static_cast<float>(2 * random_uniform(7, static_cast<uint64_t>(i)) - 1);
       return u + std::copysign(0.2F, u);
@@ -703,7 +703,7 @@ TEST(OpCpu, GradientsOfTheNewArchitectureAreSlopes) {
   }
 }
 
-// Without a norm, one on it and the rotation back give what was there; values stay as they are.
+// The rotation keeps values unchanged, and the rotation back restores q and k where no norm was applied.
 TEST(OpCpu, RotaryTurnsBackAndLeavesValuesAlone) {
   Bench bench;
   const int64_t B = 2, T = 5, NH = 3, HS = 8, C = NH * HS;
@@ -715,7 +715,7 @@ TEST(OpCpu, RotaryTurnsBackAndLeavesValuesAlone) {
     const bool value = i % (3 * C) >= 2 * C, first = i / (3 * C) % T == 0;
     EXPECT_EQ(qkv.ptr<float>()[i] == before.ptr<float>()[i], value || first) << i;
   }
-  // Products of q and k depend on the distance of their positions alone.
+  // The product of q and k at two positions depends only on the positions' distance.
   const Tensor same =
       bench.f32({1, T, 3 * C}, [](int64_t i) { return static_cast<float>(i % (3 * C) % 7) - 3; });
   bench.ops(QkNormRotaryForward{same, {}, table});
@@ -733,7 +733,7 @@ TEST(OpCpu, RotaryTurnsBackAndLeavesValuesAlone) {
   for (int64_t i = 0; i < qkv.numel(); ++i) EXPECT_NEAR(qkv.ptr<float>()[i], before.ptr<float>()[i], 1e-6F);
 }
 
-/// Matrices under Muon, with scratch of `type`.
+/// Matrices that Muon updates, with scratch of `type`.
 class MuonTraining {
  public:
   MuonTraining(const OpCaseFile& file, const std::string& name, DType type, const Tensor& loss_scaler = {})
@@ -778,8 +778,8 @@ const OpCaseFile& op_case_file() {
   return file;
 }
 
-// Three steps of torch.optim.Muon in f64. The iterations multiply what is rounded by up to 3.4445^5 where a
-// singular value is small: some 500 roundings of a learning rate's step.
+// Three steps against torch.optim.Muon in f64. Where a singular value is small, the iterations multiply a
+// rounding by up to 3.4445^5: about 500 roundings of a learning rate's step.
 TEST(Muon, StepsAreThoseOfPyTorch) {
   for (const char* name : {"wide", "tall", "square"}) {
     for (const DType type : kFloatTypes) {
@@ -804,8 +804,8 @@ TEST(Muon, StepsAreThoseOfPyTorch) {
   }
 }
 
-// x x^T of a wide matrix, x^T x of a tall one, are near the identity: singular values sigma end between 0.68
-// and 1.14 unless they began too small.
+// A wide update's x x^T and a tall one's x^T x are near the identity: the singular values sigma end between
+// 0.68 and 1.14 unless they began too small.
 TEST(Muon, UpdatesAreNearlyOrthogonal) {
   Bench bench;
   struct Case {
@@ -827,7 +827,7 @@ TEST(Muon, UpdatesAreNearlyOrthogonal) {
         trace += product[i].ptr<float>()[r * S + r];
         for (int64_t k = 0; k < S; ++k) squares += std::pow(product[i].ptr<float>()[r * S + k], 2);
       }
-      // The sum of (sigma^2 - 1)^2.
+      // The bound is on the sum of (sigma^2 - 1)^2.
       EXPECT_LE(squares - 2 * trace + static_cast<double>(S), 0.29 * static_cast<double>(S));
     }
   }
@@ -846,7 +846,7 @@ TEST(Muon, AnOverflowedStepChangesNothing) {
   EXPECT_NE(values_of(training.m), before[1]);
 }
 
-// Exact on small integers, like Matmul: alpha and beta are powers of 2.
+// MatmulAdd is exact on small integers, as alpha and beta are powers of 2.
 TEST(OpCpu, MatmulAddIsExactOnSmallIntegers) {
   Bench bench;
   for (const MatOp op : {MatOp::NN, MatOp::NT, MatOp::TN}) {
@@ -1001,7 +1001,7 @@ TEST(OpCpu, MisfitShapesAndTypesThrowNamingTheOp) {
   expect_refused("clip_grad_norm", ClipGradNorm{scalar, scalar, grads, 1});
   expect_refused("adamw", AdamWStep{state, bench.f32({2}), scalar, {}});
   expect_refused("adamw", AdamWStep{{}, scalar, scalar, {}});
-  // Types that differ.
+  // Operands of different types are refused.
   expect_refused("add", Add{low, m, m});
   expect_refused("layernorm_forward", LayerNormForward{low, v, v, low, w, w});
   expect_refused("row_mean", RowMean{bench.as(DType::bf16, v), low});
@@ -1024,7 +1024,7 @@ TEST(OpCpu, MisfitShapesAndTypesThrowNamingTheOp) {
   expect_refused("linear_forward", LinearForward{square, low, m, v});
   expect_refused("linear_forward", LinearForward{square, m, m, v, bench.as(DType::f16, square)});
   expect_refused("write", WriteValues{bench.as(DType::bf16, scalar), {1}});
-  // f32 may add up 16 bits, not the other way about, and not half of a pair.
+  // f32 gradients may sum 16-bit operands; the reverse is refused, and so is f32 for one gradient of a pair.
   expect_refused("sum_rows", SumRows{bench.as(DType::bf16, w), m});
   expect_refused("position_backward", PositionBackward{bench.as(DType::bf16, m), cube});
   expect_refused("layernorm_backward", LayerNormBackward{low,
@@ -1038,7 +1038,7 @@ TEST(OpCpu, MisfitShapesAndTypesThrowNamingTheOp) {
                                       bench.as(DType::bf16, square), Write::set});
   const AdamWTensor narrowed[] = {{m, low, m, m, m, true}};
   expect_refused("adamw", AdamWStep{narrowed, bench.f32({2}), scalar, {}});
-  // Shapes that differ elsewhere.
+  // Misfit shapes of the other ops.
   expect_refused("normalize", Normalize{m, t, v, v});
   expect_refused("split_heads", SplitHeads{bench.f32({2, 3, 4, 3}), cube});
   expect_refused("layernorm_forward", LayerNormForward{m, v, v, t, w, w});
@@ -1056,7 +1056,7 @@ TEST(OpCpu, MisfitShapesAndTypesThrowNamingTheOp) {
   expect_refused("linear_weight_backward", LinearWeightBackward{m, v, m, square, Write::set});
   expect_refused("write", WriteValues{bench.f32({9}), {1, 2, 3, 4, 5, 6, 7, 8, 9}});
   expect_refused("receive", Receive{v, w});
-  // The optimizer's.
+  // Misfits of the optimizer's ops.
   const Tensor two = bench.f32({2}), of_low[] = {low};
   expect_refused("clip_grad_norm", ClipGradNorm{two, scalar, of_low, 1});
   const auto adamw_refuses = [&](const AdamWTensor& tensor, const Tensor& schedule, const Tensor& clip) {
@@ -1182,7 +1182,7 @@ TEST(CpuDevice, CountsWhatItHandsOut) {
     std::memset(first.get(), 1, 1000);
     survivor = ops->device().allocate(500);
     first.reset();
-    EXPECT_NE(ops->device().allocate(700), nullptr);  // fits into what `first` left
+    EXPECT_NE(ops->device().allocate(700), nullptr);  // fits into the memory that `first` left
     EXPECT_NE(ops->device().allocate(0), nullptr);
     EXPECT_EQ(ops->device().memory().reserved_peak, 1500);
   }

@@ -1,4 +1,4 @@
-// The CUDA ops against the CPU reference and against PyTorch, on shapes that divide nothing evenly.
+// The CUDA ops against the CPU reference and PyTorch, on shapes that divide nothing evenly.
 #include "tests/op_agreement.h"
 #include "tests/op_cases.h"
 #include "tests/padded_rows.h"
@@ -70,7 +70,7 @@ TEST_F(OpGpuTest, RowOpsAgree) {
                        CALL(RowRstd{t[0], t[1], t[2], 1e-5F}));
       expect_agreement(named(type, "normalize", s), {out(s, type), x, mean, rstd},
                        rounded({0.0F, 4.0F * kEps}, type), CALL(Normalize{t[0], t[1], t[2], t[3]}));
-      // Up to six roundings of terms no larger than 1 + 2 * (1 + 1 + 1).
+      // At most six roundings of terms no larger than 1 + 2 * (1 + 1 + 1).
       expect_agreement(named(type, "normalize_backward", s), {inout(reals(s).as(type)), y, z, a, b, rstd},
                        rounded({42.0F * kEps, 0.0F}, type),
                        CALL(NormalizeBackward{t[0], t[1], t[2], t[3], t[4], t[5]}));
@@ -113,7 +113,7 @@ TEST_F(OpGpuTest, EmbeddingOpsAgreeForRareFrequentAndEqualTokens) {
     int64_t B, T, V, C;
     int skew;
   };
-  // No runs, some that cross many chunks, and one that is everything.
+  // Runs of equal tokens: none, some across many chunks, and one over all positions.
   for (const Case& c :
        {Case{13, 1000, kV, 48, 1}, Case{13, 1000, 700, 48, 6}, Case{3, 1000, 5, 768, 3},
         Case{13, 1000, 1, 300, 1}, Case{1, 1, kV, 96, 1}, Case{2, 16, 2, 48, 1}, Case{1, 33, 1, 1, 1}}) {
@@ -186,13 +186,13 @@ TEST_F(OpGpuTest, MatmulOfRealsIsWithinItsPrecision) {
   for (const MatmulCase& c : matmul_cases()) {
     const std::string what = cat(c.out, " of ", c.a, " and ", c.b);
     const Array a = reals(c.a), b = reals(c.b);
-    // The terms of an output element are at most 1.
+    // An output element's terms are at most 1.
     const auto terms = static_cast<float>(c.K);
     expect_agreement(what, {out(c.out), a, b}, {kEps * roundings(c.K) * terms, 0.0F},
                      matmul(c.op, Write::set, Precision::fp32));
     if (cuda_->device().info().compute_capability < 80) continue;
-    // The CPU rounds both operands to the nearest TF32, hardware may truncate them: up to three half-units of
-    // each.
+    // The CPU rounds both operands to the nearest TF32 number, and hardware may truncate them: the difference
+    // is up to three half-units of each.
     constexpr float kTf32Eps = 0x1p-10F;
     expect_agreement(what, {out(c.out), a, b}, {3.0F * kTf32Eps * roundings(c.K), 0.0F},
                      matmul(c.op, Write::set, Precision::tf32));
@@ -205,7 +205,7 @@ TEST_F(OpGpuTest, MatmulOf16BitsAccumulatesInF32AndRoundsOnce) {
     if (type == DType::bf16 && !cuda_->device().info().bf16) continue;
     for (const MatmulCase& c : matmul_cases()) {
       const std::string what = cat(name_of(type), ' ', c.out, " of ", c.a, " and ", c.b);
-      // Integers sum exactly whatever the order, also to more bits than the type has.
+      // Sums of integers are exact in any order, even those with more bits than the type.
       const Array a = integers(c.a).as(type), b = integers(c.b).as(type);
       expect_agreement(what, {out(c.out, type), a, b}, kExact, matmul(c.op, Write::set, Precision::fp32));
       // cuBLAS may round the product before it adds.
@@ -217,20 +217,20 @@ TEST_F(OpGpuTest, MatmulOf16BitsAccumulatesInF32AndRoundsOnce) {
       expect_agreement(what, {out(c.out, type), x, y}, rounded(f32, type),
                        matmul(c.op, Write::set, Precision::fp32));
 
-      // Into f32: what the f32 matmul of the same numbers gives.
+      // 16-bit operands with an f32 output give what f32 operands of the same values give.
       SCOPED_TRACE(what + " to f32");
       const auto set = matmul(c.op, Write::set, Precision::fp32);
       const auto got = run(*cuda_, {out(c.out), x, y}, set);
       const auto expected = run(*cpu_, {out(c.out), x.as(DType::f32), y.as(DType::f32)}, set);
       expect_near(got[0], expected[0], f32, 0);
-      // What is added to keeps its last bit, which the type of the operands doesn't have.
+      // The f32 addend keeps its last bit, which the operands' type lacks.
       expect_agreement("added", {inout(integers(c.out, 1 << 20)), a, b}, kExact,
                        matmul(c.op, Write::add, Precision::fp32));
     }
   }
 }
 
-// 2 op(a) op(b) - 3 addend: in 16 bits the product may be rounded before it is added.
+// Computes 2 op(a) op(b) - 3 addend; in 16 bits the product may be rounded before it is added.
 TEST_F(OpGpuTest, MatmulAddAgrees) {
   bind(2, 64, 48);
   for (const DType type : kFloatTypes) {
@@ -259,7 +259,7 @@ TEST_F(OpGpuTest, Bf16MatmulNeedsSm80) {
 
 TEST_F(OpGpuTest, Tf32IsUsedWhenAskedForWhereThereIsAny) {
   bind(2, 64, 48);
-  // 1 + 2^-12 is no TF32 number.
+  // 1 + 2^-12 is not a TF32 number, so TF32 gives other bits.
   const std::vector<Array> arrays = {out({64, 64}), reals({64, 64}, 1.0F + 0x1p-12F, 1.0F + 0x1p-12F),
                                      integers({64, 64})};
   const auto full = run(*cuda_, arrays, matmul(MatOp::NN, Write::set, Precision::fp32));
@@ -308,7 +308,7 @@ TEST_F(OpGpuTest, MasksAgree) {
 TEST_F(OpGpuTest, SoftmaxAgrees) {
   for (const Shape& s : {Shape{5, 1}, Shape{13, 3, 48}, Shape{100, 1000}, Shape{9, 1024}, Shape{7, kV}}) {
     for (const DType type : kFloatTypes) {
-      // exp(x - max) is as far off as 20 roundings of its argument.
+      // exp(x - max) is off by up to 20 roundings, as its argument is up to 20.
       const Tolerance forward =
           rounded({std::numeric_limits<float>::min(), kEps * (32.0F + roundings(s[-1]))}, type);
       const Array x = reals(s, -10.0F, 10.0F).as(type);
@@ -366,12 +366,12 @@ TEST_F(OpGpuTest, ClassifierAgrees) {
     const Shape rows{s[0], s[1]};
     const Array targets = tokens(rows, s[2]);
     for (const DType type : kFloatTypes) {
-      // x - max - log(sum) has terms of at most 20 + log(V).
+      // The output, x - max - log(sum), has terms of at most 20 + log(V).
       expect_agreement(named(type, "log_softmax_forward", s), {out(s), reals(s, -10.0F, 10.0F).as(type)},
                        {kEps * (4.0F * 31.0F + roundings(s[2])), 0.0F}, CALL(LogSoftmaxForward{t[0], t[1]}));
       const float largest = 2.0F / static_cast<float>(s[2]);
       const Array logp = reals(s, std::log(largest) - 5.0F, std::log(largest)), dlogp = reals(s);
-      // exp(logp) times the sum is at most 2, and exp's argument at most 16.
+      // The gradient's exp(logp) times the sum is at most 2, exp's argument at most 16.
       const Tolerance backward = rounded({kEps * (64.0F + 2.0F * roundings(s[2])), 0.0F}, type);
       expect_agreement(named(type, "log_softmax_backward", s), {out(s, type), dlogp, logp}, backward,
                        CALL(LogSoftmaxBackward{t[0], t[1], t[2]}));
@@ -417,7 +417,7 @@ TEST_F(OpGpuTest, ClipFactorKeepsNaN) {
 }
 
 TEST_F(OpGpuTest, IndicesBeyond32BitsReachTheLastRow) {
-  constexpr int64_t kRows = 43000;  // times V is more than 2^31
+  constexpr int64_t kRows = 43000;  // 43,000 V elements are more than 2^31
   const int64_t bytes = kRows * kV * int64_t{sizeof(float)};
   if (cuda_->device().memory().free < bytes + (int64_t{1} << 30))
     GTEST_SKIP() << "needs " << bytes << " bytes";
@@ -494,7 +494,7 @@ TEST_F(OpGpuTest, TimerMeasuresQueuedWork) {
   (*cuda_)(Affine{x, x, 0.5F, 1.0F});
   cuda_->device().stop_timer();
   const double once = cuda_->device().elapsed().ms;
-  EXPECT_GT(once, 0.01);  // half a gigabyte moves in no less
+  EXPECT_GT(once, 0.01);  // half a gigabyte takes longer than 10 us
   cuda_->device().start_timer();
   for (int i = 0; i < 20; ++i) (*cuda_)(Affine{x, x, 0.5F, 1.0F});
   cuda_->device().stop_timer();

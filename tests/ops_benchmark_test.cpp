@@ -1,4 +1,4 @@
-// ops_benchmark from outside: it knows every op, and its numbers make sense.
+// The ops_benchmark program: it has every op, and its numbers make sense.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -16,7 +16,7 @@ TEST(OpsBenchmark, HasEveryOpOfTheContract) {
   ASSERT_TRUE(listed);
   int count = 0;
   for (const std::string& op : declared_ops()) {
-    if (op == "stage" || op == "receive") continue;  // two that together are one transfer
+    if (op == "stage" || op == "receive") continue;  // benchmarked as one transfer
     ++count;
     EXPECT_NE(listed->find("cpu/" + op + "/"), std::string::npos)
         << op << " is not in bench/ops_benchmark_main.cpp";
@@ -24,7 +24,7 @@ TEST(OpsBenchmark, HasEveryOpOfTheContract) {
   EXPECT_GT(count, 50) << "the contract was not found";
 }
 
-// Whose operands are of three types.
+// FP8 linear layers with operands of three types can be measured.
 TEST(OpsBenchmark, MeasuresLinearLayersInFp8) {
   const auto text = output_of({kProgram, "--benchmark_filter=^cpu/linear_quantize_gelu",
                                "--benchmark_min_time=0.001", "--benchmark_format=json"},
@@ -44,7 +44,7 @@ TEST(OpsBenchmark, MeasuresAgainstTheCeiling) {
     EXPECT_GT(row["real_time"], 0.0);
     EXPECT_GT(row["%ceiling"], 0.0);
   }
-  // Of a run, at B=1 T=64 C=768: three tensors of (B,T,C), and a product of (B,T,C) and (C,C).
+  // Bytes and FLOPs of a run at B=1 T=64 C=768: three tensors of (B,T,C), and a product of (B,T,C) and (C,C).
   const auto times_time = [](const nlohmann::json& row, const char* rate) {
     return row[rate].get<double>() * row["real_time"].get<double>() * 1e-6;
   };

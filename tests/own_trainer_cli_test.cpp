@@ -1,4 +1,5 @@
-// Ladders of one's own through the real binary: shell scripts that speak the protocol of docs/own-trainer.md.
+// Ladders of a user's own trainers through the real binary: shell scripts that speak the protocol of
+// docs/own-trainer.md.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -20,8 +21,7 @@
 namespace stepladder {
 namespace {
 
-/// What a trainer has to tell, in as few words as there are. $1 B, $2 T, $3 steps, $4 ms a step; $i is the
-/// step.
+/// The shortest trainer, in parts: start, steps and end. $1 B, $2 T, $3 steps, $4 ms a step; $i is the step.
 constexpr const char* kStart = R"(say '{"event":"start","config":{"B":'$1',"T":'$2'}}'
 )";
 constexpr const char* kSteps = R"(i=0
@@ -49,7 +49,7 @@ class OwnTrainer : public testing::Test {
   void trainer(const std::string& name, const std::string& body) {
     write_file(folder_ / cat("own/", name), script(body));
   }
-  /// Two rungs, whose steps take 20 and 10 ms; `more` are fields of the second.
+  /// Writes a ladder of two rungs, whose steps take 20 and 10 ms; `more` are fields of the second rung.
   void ladder(const std::string& more = "", const std::string& place = "own") {
     write_file(folder_ / cat(place, "/ladder.json"), cat(R"({"name": "mine",
  "workload": {"batch": [4], "seq": 32, "steps": 5, "warmup": 1, "rounds": 2},
@@ -60,7 +60,7 @@ class OwnTrainer : public testing::Test {
    "command": ["sh", "trainer.sh", "{batch}", "{seq}", "{steps}", "10"])",
                                                          more, "}]}\n"));
   }
-  /// Both rungs in a ladder whose second has another command.
+  /// Makes the second rung run the script `name`.
   void second_runs(const std::string& name) {
     std::string text = read_file(folder_ / "own/ladder.json");
     const size_t at = text.rfind("trainer.sh\", \"{batch}");
@@ -79,7 +79,7 @@ class OwnTrainer : public testing::Test {
   Json json() const { return exported(folder_ / "r.json"); }
 
   const TempFolder folder_;
-  const Environment no_sample_{"STEPLADDER_BUSY_SAMPLE_MS", "0"};  // of other processes' load
+  const Environment no_sample_{"STEPLADDER_BUSY_SAMPLE_MS", "0"};  // skips the load sample
 };
 
 // ---- run
@@ -126,7 +126,7 @@ say '{"event":"start","config":{"B":'$1',"T":'$2$more'}}'
 }
 
 TEST_F(OwnTrainer, CannotDriveTheTerminalByWhatItsFilesHold) {
-  const std::string hostile = "\xc2\x9b[31m\xe2\x80\xae\xd8\x9c";  // CSI, and letters that turn the text
+  const std::string hostile = "\xc2\x9b[31m\xe2\x80\xae\xd8\x9c";  // CSI, and marks of text direction
   std::string text = read_file(folder_ / "own/ladder.json");
   const auto put = [&](const std::string& before, const std::string& added) {
     text.insert(text.find(before) + before.size(), added);
@@ -252,7 +252,7 @@ done
   EXPECT_EQ(run().code, 5);
   EXPECT_EQ(results().runs[1].status, Status::diverged) << results().runs[1].reason;
   EXPECT_TRUE(says(results().runs[1].reason, {"00_slow", "8.5"}));
-  for (int seed = 0; seed < 4; ++seed) {  // before the first rung and after it
+  for (int seed = 0; seed < 4; ++seed) {  // orders with the first rung before and after 01
     EXPECT_EQ(run(cat("--rounds 1 --overwrite --order shuffled --order-seed ", seed)).code, 5) << seed;
     ASSERT_EQ(results().runs.size(), 2U);
     EXPECT_EQ(results().find({"01_fast", results().runs[0].workload()}, 0)->status, Status::diverged) << seed;
@@ -293,7 +293,7 @@ TEST_F(OwnTrainer, IsStartedByNoFileOfResultsAlone) {
 TEST_F(OwnTrainer, IsNotGoneOnWithOnceItsSourceHasChanged) {
   ASSERT_EQ(run("--rounds 1").code, 0);
   EXPECT_EQ(run("--rounds 2 --resume").code, 0);
-  // Which its command names, whether "source" does or not.
+  // The command names the source file, so it is hashed even without "source".
   std::string text = read_file(folder_ / "own/ladder.json");
   while (text.find(R"("source": "trainer.sh",)") != std::string::npos)
     text.erase(text.find(R"("source": "trainer.sh",)"), 23);
@@ -1046,7 +1046,8 @@ TEST_F(OwnTrainer, MayHaveARungOfAnotherBatchWhoseSpeedIsComparedPerToken) {
   }
 }
 
-/// A trainer with switches: a step takes 20 ms, with --fast 10, with --faster 16, with both 6.
+/// A ladder with a trainer of two switches: a step takes 20 ms, 10 with --fast, 16 with --faster, 6 with
+/// both.
 class Switches : public OwnTrainer {
  protected:
   Switches() {
@@ -1076,7 +1077,7 @@ say '{"event":"end"}'
   Outcome ablate(const std::string& more = "") {
     return stepladder("ablate --ladder own/ladder.json --backend cpu --out r.json --overwrite " + more);
   }
-  /// The ratio of each kind of gain of a switch.
+  /// The ratio of each kind of gain of a switch, by kind.
   std::map<std::string, double> gains_of(const std::string& name) const {
     std::map<std::string, double> gains;
     for (const Json& row : Json(json()["ablations"]))
@@ -1109,7 +1110,7 @@ TEST_F(Switches, InPairsTellHowTheyInteract) {
 
 TEST_F(Switches, UntilALossAreJudgedByStepsByTimeAndByBoth) {
   std::string text = read_file(folder_ / "own/train.sh");
-  // --fast learns half as fast, so that a loss of 2 takes 28 steps in place of 14.
+  // --fast learns half as fast: a loss of 2 takes 28 steps in place of 14.
   text.insert(text.find("\ndone\nsay") + 1, R"(  left=$((900 - (i + 1) * ${rate:=$((fast ? 25 : 50))}))
   say '{"event":"eval","step":'$((i + 1))',"val_loss":'$((left / 100)).$(printf %02d $((left % 100)))'}'
   [ $left -gt 200 ] || break
@@ -1463,7 +1464,7 @@ TEST_F(OwnTrainer, OfAnotherModelIsNotComparedWithOurs) {
 
 // ---- a ladder of four rungs in Python: run, reported, and gated
 
-/// Of a Python that has `modules`; "" where none is found.
+/// The path of a Python that can import `modules`; "" where none is found.
 std::string python_with(const std::string& modules) {
   const char* const named = std::getenv("STEPLADDER_PYTHON");
   for (const std::string& python : {std::string(named ? named : ""),
@@ -1487,8 +1488,8 @@ TEST_F(OwnTrainer, OfTheSpeedrunReachesALossSoonerWithAllItsSwitchesOn) {
   EXPECT_LT(on.steps, off.steps);
 }
 
-/// PyTorch's ladder of examples/nanogpt where PyTorch is, else a stand-in that sleeps and uses the same
-/// module.
+/// The PyTorch ladder of examples/nanogpt, or without PyTorch a stand-in that sleeps and uses the same
+/// stepladder module.
 class PythonLadder : public OwnTrainer {
  protected:
   PythonLadder() : python_(python_with("torch; torch.compile")) {
@@ -1521,7 +1522,7 @@ while True:
           cat(R"({"name": "stand-in", "workload": {"batch": [4], "seq": 64, "steps": 8, "warmup": 2}, "rungs": [)",
               rungs, "]}"));
     }
-    // The copy sleeps after each step for half of what the step took.
+    // The slower copy sleeps after each step for half of the step's time.
     std::filesystem::copy(folder_ / "base", folder_ / "slower");
     std::string text = read_file(folder_ / "slower/train.py");
     const std::string loss = "        step.loss = loss\n";

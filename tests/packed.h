@@ -1,4 +1,4 @@
-// Values as floats, and as they lie in the memory of a tensor of any type.
+// Converts between values as floats and the bytes of a tensor of any type.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace stepladder {
 
-/// Each value rounded to `type`; i32 is in the bits of the floats, FP8 has no scale.
+/// The bytes of `values`, each rounded to `type`. i32 values are in the floats' bits; FP8 has no scale.
 inline std::vector<std::byte> packed(DType type, const std::vector<float>& values) {
   std::vector<std::byte> bytes(values.size() * size_of(type));
   if (size_of(type) == sizeof(float)) {
@@ -42,7 +42,7 @@ inline std::vector<float> unpacked(DType type, const std::vector<std::byte>& byt
   return values;
 }
 
-/// The values that `type` has for these.
+/// The values after rounding to `type`.
 inline std::vector<float> rounded_to(DType type, const std::vector<float>& values) {
   return unpacked(type, packed(type, values));
 }

@@ -1,4 +1,4 @@
-// Matrices whose rows are longer than what is computed: the padding is neither read nor written.
+// Tests matrices with padded rows: ops neither read nor write the padding.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,13 +13,14 @@
 
 namespace stepladder {
 
-/// log_softmax of padded logits against the same without: short rows and long, in place as well.
+/// Expects log_softmax of padded logits to equal that of unpadded ones, for short and long rows, and in
+/// place.
 inline void expect_log_softmax_leaves_padding_alone(Ops& ops) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   for (const int64_t V : {37, 1100}) {
     const int64_t N = 3, Vp = V + 5;
     Arena arena(ops, 1 << 19);
-    // Values of a function of row and column, and NaN beyond column V.
+    // A tensor of values that depend on row and column, with NaN from column V on.
     const auto tensor = [&](int64_t cols, uint64_t seed) {
       const Tensor t = arena.alloc("tensor", DType::f32, {N, cols});
       std::vector<float> host;
@@ -30,7 +31,7 @@ inline void expect_log_softmax_leaves_padding_alone(Ops& ops) {
       ops(Upload{t, host.data()});
       return t;
     };
-    // The first V columns; the others have to be NaN still.
+    // The first V columns; expects the other columns to be NaN still.
     const auto values = [&](Tensor t) {
       std::vector<float> host(static_cast<size_t>(t.numel())), kept;
       ops(Download{host.data(), t});

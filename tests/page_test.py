@@ -61,8 +61,7 @@ class Tags(HTMLParser):
 
 
 def tables_of(html):
-    """The tables of the ladder's section: of each its heads with their units, and its rows of texts, intervals and the
-    like among them."""
+    """Tables in the ladder's section: for each its heads with units and its rows of texts, intervals included."""
     html = html[html.index('id="ladder"'):html.index('id="charts"')]
     tables = []
     for table in html.split("<table")[1:]:
@@ -74,18 +73,18 @@ def tables_of(html):
 
 
 def table_with(html, head):
-    """The heads and rows of the first table that has a column of this name; none where there is no such table."""
+    """The heads and rows of the first table with a column of this name; empty lists if no table has it."""
     return next((table for table in tables_of(html) if head in table[0]), ([], []))
 
 
 def tiles_of(html):
-    """By their titles the first numbers, each with what stands below it."""
+    """The number of each tile and the text below it, by the tile's title."""
     return {markup.unescape(title): (value, markup.unescape(re.sub("<.*?>", "", more))) for title, value, more in
             re.findall(r"<div><dt>(.*?)</dt><dd>(.*?)</dd>(?:<dd class=\"more\">(.*?)</dd>)?</div>", html)}
 
 
 def on_the_cpu(data):
-    """`data` as measured on a CPU, where speeds say nothing."""
+    """`data` as measured on a CPU, where speeds tell nothing."""
     data["context"]["device"]["backend"] = "cpu"
     for item in data["runs"]:
         item["backend"] = "cpu"
@@ -93,14 +92,14 @@ def on_the_cpu(data):
 
 
 def of_ones_own(data, rungs=None):
-    """`data` as measured with a ladder of one's own."""
+    """`data` as measured with a user's own ladder."""
     data["plan"]["ladder"] = {"name": "mine", "rungs": rungs or [
         {"name": name, "parent": None, "changes": "it", "command": ["true"]} for name in RUNGS]}
     return data
 
 
 def at(data, ms):
-    """`data` with these times of some rungs, in every round."""
+    """`data` with these times of some rungs in every round."""
     for item in data["runs"]:
         if item["variant"] in ms:
             item["summary"].update(median_step_ms=ms[item["variant"]],
@@ -119,7 +118,7 @@ def named(name, data):
 
 
 def beside_each_other(*datas, head="x baseline"):
-    """By rung and device what the page has in a column of the table of several devices. None if there is no such table."""
+    """A column of the table of several devices, by rung and device; None without such a table."""
     html = page_of(*datas)
     if "beside each other" not in html:
         return None
@@ -527,7 +526,7 @@ class Together(unittest.TestCase):
             ("forward <b>", "GEMM", 0.0, 2.0), ("forward <b>", "copy", 2.0, 1.0), ("data", "copy", 5.0, 1.0), ("forward <b>", "GEMM", 6.0, 4.0))]
         html = page_of(data)
         figure = html[html.index('<figure class="timeline">'):html.index("</figure>", html.index('<figure class="timeline">'))]
-        # Of 1,000 units: forward joins what follows each other; in each strip the name that takes longest comes first.
+        # A strip is 1,000 units wide: adjacent stretches of forward are joined, and the longest name of each strip comes first.
         self.assertIn('<path class="t0" d="M0.00 0H300.00v34H0.00zM600.00 0H1000.00v34H600.00z">'
                       "<title>forward &lt;b&gt;: 7 ms, 70.0 % of the step</title>", figure)
         self.assertIn('<path class="t1" d="M500.00 0H600.00v34H500.00z"><title>data: 1 ms, 10.0 % of the step</title>', figure)
@@ -566,12 +565,12 @@ class Together(unittest.TestCase):
 
 
 class Renewed(unittest.TestCase):
-    """Tables between marks in another file."""
+    """Tables between marks in a file such as README.md."""
 
     MARKS = "<!-- stepladder: begin -->\nold\n<!-- stepladder: end -->\n"
 
     def renewed(self, text, *datas):
-        """The exit status, what the file then is, and what was said."""
+        """Runs `report --into` on a file with this text. Returns exit status, the file's new content, and stderr."""
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "README.md").write_bytes(text if isinstance(text, bytes) else text.encode())
             done = reported(Path(folder), *datas, more=("--into", "README.md"), charts=False)
@@ -584,7 +583,7 @@ class Renewed(unittest.TestCase):
         return text.decode()
 
     def beside(self, *datas):
-        """Of the table beside peers rung, workload and where it was measured."""
+        """Rung, workload and device of each row in the table of rungs beside peers."""
         tables = [[[cell.strip() for cell in line[1:-1].split("|")] for line in block.splitlines()]
                   for block in re.findall(r"(?:^\|.*\n)+", self.tables(*datas), flags=re.M)]
         heads, _, *rows = next((table for table in tables if "measured" in table[0]), ([], []))
@@ -765,7 +764,7 @@ import report; sys.exit(report.main())' "$@"
 
 class Budget(unittest.TestCase):
     def test_fourteen_rungs_of_five_rounds_of_two_hundred_steps(self):
-        """At most 3 MB."""
+        """The page has at most 3 MB."""
         data = sample()
         steps = {"step_ms": [40 + i % 7 / 10 for i in range(200)], "loss": [11 - i / 40 for i in range(200)]}
         data["runs"] = [{**run(f"{i:02}_rung", 4, number, 40.0), "steps": steps}

@@ -77,10 +77,10 @@ TEST(Mean, SignsCountHeads) {
 TEST(Paired, AChangeIsTheMeanWithItsBounds) {
   const PairedChange change = paired_change(Samples{0.01, 0.02, 0.03});
   EXPECT_NEAR(change.log_ratio, 0.02, 1e-15);
-  const double margin = 1.8856181 * 0.01 / std::sqrt(3.0);  // t(0.9; 2)
+  const double margin = 1.8856181 * 0.01 / std::sqrt(3.0);  // 1.8856181 is t(0.9; 2)
   EXPECT_NEAR(change.lo, 0.02 - margin, 1e-8);
   EXPECT_NEAR(change.hi, 0.02 + margin, 1e-8);
-  EXPECT_NEAR(change.p_slower, 0.0371, 1e-4);  // t = 3.4641
+  EXPECT_NEAR(change.p_slower, 0.0371, 1e-4);  // p at t = 3.4641
   EXPECT_NEAR(paired_change(Samples{-0.01, -0.02, -0.03}).p_slower, 1 - 0.0371, 1e-4);
 }
 
@@ -99,7 +99,7 @@ TEST(Paired, TooFewPairsAndWhatIsNoNumberAreRefused) {
 
 TEST(Paired, HolmStepsDownAndStopsAtTheFirstThatHolds) {
   const Samples p = {0.03, 0.001, 0.04, 0.012};
-  EXPECT_EQ(holm(p, 0.05), (std::vector<bool>{false, true, false, true}));  // .0125, .0167, .025
+  EXPECT_EQ(holm(p, 0.05), (std::vector<bool>{false, true, false, true}));  // thresholds .0125, .0167, .025
   EXPECT_EQ(holm(Samples{0.04, 0.04}, 0.05), (std::vector<bool>{false, false}));
   EXPECT_EQ(holm(Samples{0.04, 0.02}, 0.05), (std::vector<bool>{true, true}));
   EXPECT_EQ(holm(Samples{NAN}, 0.05), std::vector<bool>{false});
@@ -155,7 +155,7 @@ TEST(Paired, TheNoiseFloorShrinksWithPairs) {
   Samples ratios;
   for (int i = 0; i < 20; ++i) ratios.push_back(i % 2 ? 0.01 : -0.01);
   EXPECT_DOUBLE_EQ(noise_floor(ratios, 1), 0.01);
-  // The mean of 16 signs is normal to a good approximation: 2.58 * 0.01 / 4.
+  // The mean of 16 signs is nearly normal, so the floor is about 2.58 * 0.01 / 4.
   EXPECT_NEAR(noise_floor(ratios, 16), 0.0064, 0.0012);
   EXPECT_EQ(noise_floor(ratios, 16), noise_floor(ratios, 16));
   EXPECT_THROW(noise_floor(Samples{}, 5), std::invalid_argument);

@@ -1,4 +1,4 @@
-// Loops over threads: every iteration once, and no thread that waits takes time from the one that works.
+// Parallel loops: every iteration runs once, and waiting threads take no time from working ones.
 #include "model/cpu/parallel.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(Parallel, EveryIterationRunsOnceOnAThreadOfItsOwnIndex) {
 }
 
 TEST(Parallel, SeveralThreadsTakePart) {
-  // Each iteration waits for the other: one thread alone would never end.
+  // Each iteration waits for the other, so a single thread would never end.
   std::atomic<int> here = 0;
   parallel_for(2, 2, [&](int64_t) {
     ++here;
@@ -52,8 +52,8 @@ TEST(Parallel, LoopsOfTwoThreadsAndLoopsWithinLoopsAllRun) {
 }
 
 TEST(Parallel, AThreadThatWaitsSleeps) {
-  // Loops that keep one thread for a millisecond without work; a thread that spun for it would take all of
-  // that.
+  // Each loop leaves one thread without work for a millisecond; a spinning thread would burn that
+  // millisecond.
   const auto cpu_s = [] { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; };
   const auto start = std::chrono::steady_clock::now();
   const double before = cpu_s();
@@ -68,7 +68,7 @@ TEST(Parallel, AThreadThatWaitsSleeps) {
 TEST(Parallel, ThreadsAreAsManyAsAskedForElseTheCoresOfThisProcess) {
   ::setenv("OMP_NUM_THREADS", "3", 1);
   EXPECT_EQ(max_threads(), 3);
-  ::setenv("OMP_NUM_THREADS", "4,2", 1);  // of the outer loops
+  ::setenv("OMP_NUM_THREADS", "4,2", 1);  // the first number is the outer loops'
   EXPECT_EQ(max_threads(), 4);
   for (const char* none : {"", "0", "-1", "many"}) {
     ::setenv("OMP_NUM_THREADS", none, 1);

@@ -1,4 +1,4 @@
-// What a trainer declares: names and order, initialisation by name, and what follows for an optimizer.
+// Declared parameters: names and order, initialisation by name, and what they imply for an optimizer.
 #include "model/parameters.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,8 @@ namespace {
 
 constexpr int64_t kLayers = 2, kVocabulary = 5, kPadded = 8, kChannels = 4;
 
-/// GPT-2's first matrices without positions, with gains of queries and a head of its own.
+/// Parameters that aren't GPT-2's: its first matrices without positions, with gains of queries and an untied
+/// head.
 struct Others : ParameterGroup {
   Others(Arena& arena, const std::string& group, DType dtype = DType::f32)
       : ParameterGroup(arena, group, dtype) {}
@@ -104,7 +105,8 @@ TEST(Parameters, TellAnOptimizerWhatDecaysAndGemmsWhatTheyWrite) {
   EXPECT_EQ(second[1].data, others.group->qkvw[1].data);
 }
 
-/// Three layers of matrices and gains; the matrices' stack is padded to four, whole layers a rank.
+/// Three layers of matrices and gains; the matrices' stack is padded to four layers, so that each rank has
+/// whole layers.
 struct Stacks : ParameterGroup {
   explicit Stacks(Arena& arena, const std::string& group) : ParameterGroup(arena, group, DType::f32) {}
   Tensor matrices = declare("matrices", {4, kChannels, 3},
@@ -143,7 +145,7 @@ TEST(Parameters, RanksShareWhatIsOutsideOfLayersAndBuckets) {
   Arena three_layers;
   EXPECT_THROW(Odd(three_layers).parts(0, 2), std::invalid_argument) << "as twelve elements have two parts";
 
-  // AdamW of this rank's parts: what decays is as declared.
+  // AdamW's tensors of this rank's parts decay as declared.
   Arena plan;
   const ParameterGroup m(plan, "adam_m", DType::f32, parts), v(plan, "adam_v", DType::f32, parts);
   EXPECT_EQ(plan.by_name().count("adam_m/matrices"), 1U);
@@ -203,7 +205,7 @@ TEST(Parameters, AnUntiedHeadIsMultipliedByInsteadOfTheEmbeddings) {
   EXPECT_EQ(untied.group->num_params(), tied.group->num_params() + kVocabulary * kChannels);
   EXPECT_EQ(untied.values("wte.weight"), tied.values("wte.weight"));
   EXPECT_NE(untied.values("lm_head.weight"), untied.values("wte.weight"));
-  // Embeddings that are looked up cost nothing, and nothing but the sum over tokens writes their gradient.
+  // Looking up embeddings costs no FLOPs, and no GEMM writes the gradient of embeddings with an untied head.
   EXPECT_EQ(flops_per_token(*untied.group, config).nanogpt, flops_per_token(*tied.group, config).nanogpt);
   EXPECT_EQ(untied.group->outside_gemms().front().data, untied.group->wte.data);
   EXPECT_NE(tied.group->outside_gemms().front().data, tied.group->wte.data);

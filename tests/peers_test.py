@@ -23,7 +23,7 @@ sys.path.insert(0, str(PEERS))
 import peer  # noqa: E402
 from token_files import Windows, data_files, open_data, open_shard, open_shards  # noqa: E402
 
-# What train_gpt2cu prints, of several ranks the first; $steps and $batch are its -x and -b.
+# The output of train_gpt2cu, which among several ranks only the first prints; $steps and $batch are its -x and -b.
 LLMC = r"""#!/bin/sh
 told="$*"
 while [ $# -gt 0 ]; do
@@ -52,7 +52,7 @@ echo "total average iteration time: 30.41 ms"
 
 
 def write_tokens(path: Path, tokens: list[int]) -> None:
-    """llm.c's format."""
+    """Writes a token file in llm.c's format."""
     header = struct.pack("<3i", 20240520, 1, len(tokens)).ljust(1024, b"\0")
     path.write_bytes(header + struct.pack(f"<{len(tokens)}H", *tokens))
 
@@ -239,7 +239,7 @@ class Llmc(Peer):
 
 
 class TokenFiles(Peer):
-    """Which files and tokens a batch is of, as tests/data_test.cpp has it of the rungs."""
+    """The files and tokens of a batch, which tests/data_test.cpp checks for the rungs."""
 
     def shards(self, *sizes: int) -> None:
         for i, size in enumerate(sizes):
@@ -466,7 +466,7 @@ class WithPytorch(Ladder):
         code, errors, events = self.start(PEERS / "pytorch_ladder.py", "14_large_batch", "--model", "gpt2-tiny",
                                           "--data", "data.bin", "--seq", "32", "--steps", "1", TORCHDYNAMO_DISABLE="1")
         self.assertEqual((code, errors), (0, ""))
-        self.assertEqual(events[0]["config"]["B"], 64)  # of 2,700 training tokens
+        self.assertEqual(events[0]["config"]["B"], 64)  # found for 2,700 training tokens
 
     def test_damaged_or_short_data_is_refused(self):
         (self.folder / "torn.bin").write_bytes((self.folder / "data.bin").read_bytes()[:-2])
@@ -515,7 +515,7 @@ class WithPytorch(Ladder):
         self.refused(self.run_step("10_batch_size"), 5, "unsupported", "10_batch_size")
 
     def test_raschkas_steps_are_one_model(self):
-        """His 163,009,536 parameters; and without dropout what is computed in another way is the same."""
+        """Every step's model has 163,009,536 parameters; without dropout other ways of computing give equal results."""
         import torch
         from pytorch_gpt2 import Config
         from pytorch_ladder import MODELS
@@ -568,7 +568,7 @@ class WithPytorch(Ladder):
         self.assertTrue(trainer.model.training)
 
     def test_it_learns_what_the_rungs_learn(self):
-        """The first steps from the checkpoint and with the numbers that the rungs are tested against."""
+        """The first steps from the checkpoint agree with the numbers that the rungs are tested against."""
         import numpy as np
         import torch
         from pytorch_gpt2 import Batches, Config, Features, Trainer

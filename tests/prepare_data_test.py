@@ -1,4 +1,4 @@
-"""The corpora that scripts/prepare_data.py makes of packages."""
+"""Corpora that scripts/prepare_data.py makes from packages."""
 
 import contextlib
 import io

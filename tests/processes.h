@@ -1,4 +1,4 @@
-// The environment of processes that a test starts, how they end, and whether they are gone.
+// Environment variables, exit codes and ends of processes that tests start.
 #pragma once
 
 #include <signal.h>
@@ -16,7 +16,7 @@
 
 namespace stepladder {
 
-/// An environment variable for as long as this lives; then it is as it was before.
+/// Sets an environment variable; restores it at the end of this object's life.
 class Environment {
  public:
   Environment(const char* name, const std::string& value) : name_(name) {
@@ -32,19 +32,19 @@ class Environment {
   std::optional<std::string> before_;
 };
 
-/// Of a status that waitpid() or system() gives; of one that a signal ended 128 + the signal, as shells have
-/// it.
+/// The exit code in a status of waitpid() or system(); 128 + the signal if a signal ended the process, as in
+/// shells.
 inline int exit_code(int status) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/// Whether `mpirun` is Open MPI's, which starts ranks on the CPU.
+/// Whether `mpirun` is Open MPI's, which can start ranks on the CPU.
 inline bool open_mpi_is_here() {
   return std::system("mpirun --version 2>/dev/null | grep -q 'Open MPI'") == 0;
 }
 
-/// Waits for the child `pid`, and gives its exit code; -1 where it had to be killed, before ctest would end
-/// the test and leave it behind.
+/// Waits for the child `pid` and returns its exit code; kills the child and returns -1 before ctest's own
+/// time limit would leave it behind.
 inline int wait_for(pid_t pid) {
   constexpr auto kPause = std::chrono::milliseconds(10), kLongest = std::chrono::milliseconds(240'000);
   int status = 0;
@@ -61,14 +61,14 @@ inline int wait_for(pid_t pid) {
 inline bool alive(pid_t pid) {
   std::ifstream file(cat("/proc/", pid, "/stat"));
   std::string stat;
-  std::getline(file, stat, '\0');  // fails where it ends meanwhile; a streambuf's iterators would throw
+  std::getline(file, stat, '\0');  // fails if the process ends meanwhile; a streambuf's iterators would throw
   const size_t name_end = stat.rfind(')');
   return name_end != std::string::npos && stat[name_end + 2] != 'Z';
 }
 
 /// Whether a thread of process `pid` has this name.
 inline bool has_thread(pid_t pid, const std::string& name) {
-  std::error_code ended;  // the process has, meanwhile
+  std::error_code ended;  // set if the process ends meanwhile
   std::filesystem::directory_iterator task(cat("/proc/", pid, "/task"), ended);
   for (; !ended && task != std::filesystem::directory_iterator(); task.increment(ended)) {
     std::ifstream file(task->path() / "comm");
@@ -77,7 +77,7 @@ inline bool has_thread(pid_t pid, const std::string& name) {
   return false;
 }
 
-/// Whether it is gone within ten seconds.
+/// Whether process `pid` ends within ten seconds.
 inline bool ends(pid_t pid) {
   for (int i = 0; i < 500 && alive(pid); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   return !alive(pid);

@@ -1,4 +1,4 @@
-// Tracing on a device: every kernel has its op, recorded ones too, and the phases add up to the step.
+// Tracing on a device: every kernel has its op, in recorded steps too, and the phases add up to the step.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -10,7 +10,8 @@
 namespace stepladder {
 namespace {
 
-/// Long enough a step that the host's microseconds at either end are far below the 2 % allowed.
+/// A configuration with steps so long that the host's microseconds at either end are far below the 2 %
+/// allowed.
 Config config_on(const DeviceInfo& device) {
   Config config;
   config.L = 4, config.B = 8;
@@ -50,7 +51,7 @@ TEST_P(ProfileGpuTest, CuptiSeesEveryKernelAndItsOp) {
   const std::string source = traced.profile["times"];
   if (!source.starts_with("CUPTI")) GTEST_SKIP() << source;
   expect_phases_of_a_step(traced.profile);
-  std::map<int64_t, int> kernels;  // by call
+  std::map<int64_t, int> kernels;  // by id of the call
   for (const Span& span : traced.step.times.spans) {
     EXPECT_GE(span.call, 0) << span.kernel << " is of no op";
     EXPECT_LE(span.start_ns, span.end_ns);
@@ -60,8 +61,8 @@ TEST_P(ProfileGpuTest, CuptiSeesEveryKernelAndItsOp) {
     EXPECT_GT(kernels[id], 0) << traced.calls[static_cast<size_t>(id)].op << " ran nothing";
 }
 
-// CUPTI's records are an outside clock: nothing of the measuring has a part in them. The host hears of the
-// end a little after the last record: the step is long, so that this is nothing.
+// CUPTI's records are an independent clock. The host learns of a step's end slightly after the last record;
+// the step is long, so that this delay is negligible.
 TEST_P(ProfileGpuTest, HostDeviceAndCuptiAgreeOnAStepWithinAPercent) {
   const Config config = config_on(cuda_->device().info());
   const TracedStep traced = traced_step(GetParam(), std::move(cuda_), config, /*accumulate=*/32);
@@ -77,7 +78,7 @@ TEST_P(ProfileGpuTest, HostDeviceAndCuptiAgreeOnAStepWithinAPercent) {
 
 TEST_P(ProfileGpuTest, DeviceEventsTimeEveryOpWhereThereIsNoCupti) {
   const Config config = config_on(cuda_->device().info());
-  const auto first = cuda_->device().make_tracer();  // there is one CUPTI in a process: taken
+  const auto first = cuda_->device().make_tracer();  // takes the process's only CUPTI
   const TracedStep traced = traced_step(GetParam(), std::move(cuda_), config, 2);
   const std::string source = traced.profile["times"];
   EXPECT_TRUE(source.starts_with("device events")) << source;

@@ -1,5 +1,4 @@
-// What `stepladder profile` promises on any machine: counts that are exact, times that add up, and errors in
-// one line.
+// `stepladder profile` on any machine: exact counts, times that add up, and one-line errors.
 #include "bench/rung/profile.h"
 
 #include <gtest/gtest.h>
@@ -32,16 +31,16 @@ class StepFlops : public testing::TestWithParam<std::string> {};
 TEST_P(StepFlops, AreThoseOfTheFormulaForModelFlops) {
   const TracedStep traced = traced_step(GetParam(), make_cpu_ops(), small_config(), 2);
   Config config = small_config();
-  config.V = traced.vocabulary;  // the padding is multiplied too
+  config.V = traced.vocabulary;  // products include the padding
   const auto tokens = static_cast<double>(2 * config.B * config.T);
-  // Biases and LayerNorm are in N of 6 N + 12 L C T, but in no product.
+  // The formula 6 N + 12 L C T counts biases and LayerNorm in N, but they are in no product.
   const auto N = static_cast<double>(config.num_params() - config.max_T * config.C -
                                      config.L * 13 * config.C - 2 * config.C);
   const auto LC = static_cast<double>(config.L * config.C), T = static_cast<double>(config.T);
   EXPECT_DOUBLE_EQ(flops_per_token(config).nanogpt,
                    6.0 * (N + 13.0 * LC + 2.0 * static_cast<double>(config.C)) + 12.0 * LC * T);
 
-  // Muon's five iterations are of the step, whatever its tokens: A = x x^T, A^2, and the sum of both by x.
+  // Muon's five iterations run once a step, whatever its tokens: A = x x^T, A^2, and the sum of both by x.
   double muon = 0.0;
   if (std::ranges::count(traced.calls, OpKind::muon, &OpCall::kind) > 0) {
     const double C = static_cast<double>(config.C), L = static_cast<double>(config.L);
@@ -54,7 +53,7 @@ TEST_P(StepFlops, AreThoseOfTheFormulaForModelFlops) {
   if (attention == 0.0) {
     EXPECT_DOUBLE_EQ(traced.flops(OpKind::gemm), tokens * (6.0 * N + 12.0 * LC * T));
   } else {
-    // Flash attention leaves the future out, and makes q k^T twice: 2 + 5 products instead of 6.
+    // Flash attention skips future positions and computes q k^T twice: 2 + 5 products instead of 6.
     EXPECT_DOUBLE_EQ(traced.flops(OpKind::gemm), tokens * 6.0 * N + muon);
     EXPECT_DOUBLE_EQ(attention, tokens * 14.0 * LC * (T + 1.0) / 2.0);
   }
@@ -69,7 +68,7 @@ std::vector<std::string> rungs() {
 INSTANTIATE_TEST_SUITE_P(Rungs, StepFlops, testing::ValuesIn(rungs()),
                          [](const auto& test) { return "rung_" + test.param; });
 
-/// Runs ops on tensors of its own and says what the last one counted.
+/// Runs ops on small tensors; last() has what the latest op counted.
 class OpCounts : public testing::Test {
  protected:
   Tensor tensor(DType dtype, Shape shape) {
@@ -93,11 +92,11 @@ TEST_F(OpCounts, EachOperandIsReadAndEachResultWrittenOnce) {
   EXPECT_EQ(last().bytes, 3 * 32 * 4);
   ops_(Add{a, a, b});  // in place
   EXPECT_EQ(last().bytes, 3 * 32 * 4);
-  ops_(AddCMul{a, b, b, 1.0F});  // the same operand twice
+  ops_(AddCMul{a, b, b, 1.0F});  // one operand twice
   EXPECT_EQ(last().bytes, 3 * 32 * 4);
   ops_(Copy{tensor(DType::bf16, {4, 8}), a});
   EXPECT_EQ(last().bytes, 32 * 4 + 32 * 2);
-  ops_(SumRows{column, a});  // +=
+  ops_(SumRows{column, a});  // reads and writes the sum
   EXPECT_EQ(last().bytes, 32 * 4 + 2 * 8 * 4);
   ops_(LayerNormForward{out, row, row, a, column, column});
   EXPECT_EQ(last().bytes, 2 * 32 * 4 + 8 * 4 + 4 * 4);
@@ -136,7 +135,7 @@ TEST_F(OpCounts, ProductsCountTheirExtents) {
 TEST_F(OpCounts, CausalOpsReadThePastAlone) {
   const Tensor att = f32({2, 3, 4, 4});
   ops_(CausalSoftmaxForward{att, att});
-  EXPECT_EQ(last().bytes, 6 * 4 * (10 + 16));  // 10 of 16 read, all written
+  EXPECT_EQ(last().bytes, 6 * 4 * (10 + 16));  // reads 10 of 16, writes all 16
 }
 
 TEST_F(OpCounts, TheOptimizerReadsAndWritesItsStateOnce) {
@@ -158,7 +157,7 @@ TEST(Profile, SharesTimeOutWithoutCountingAnyTwice) {
   step.calls = {0, 0, 1};
   step.times.ns = 10'000'000;
   step.times.spans = {{1'000'000, 3'000'000, 0, "gemm"},
-                      {2'000'000, 5'000'000, 1, "copy"},  // beside the one before and the one after
+                      {2'000'000, 5'000'000, 1, "copy"},  // overlaps both gemm spans
                       {4'000'000, 6'000'000, 0, "gemm"},
                       {8'000'000, 9'000'000, -1, "stray"}};
   Ceilings ceilings;
@@ -178,10 +177,10 @@ TEST(Profile, SharesTimeOutWithoutCountingAnyTwice) {
   EXPECT_NEAR(json["phases_ms"], 10.0, 1e-9);
   EXPECT_NEAR(json["phases_apart"], 0.1 / 10.1, 1e-9);
   EXPECT_TRUE(json["phases_add_up"]);
-  EXPECT_NEAR(json["span_ms"], 9.0, 1e-9);  // to the end of the last
+  EXPECT_NEAR(json["span_ms"], 9.0, 1e-9);  // up to the end of the last span
   EXPECT_NEAR(json["clocks_apart"], 2.0 / 11.0, 1e-9);
   EXPECT_FALSE(json["clocks_agree"]);
-  EXPECT_NEAR(kinds["GEMM"], 4.0, 1e-9);  // kernels as long as they took, side by side or not
+  EXPECT_NEAR(kinds["GEMM"], 4.0, 1e-9);  // sums the kernels' times, overlapping or not
   EXPECT_NEAR(kinds["copy"], 3.0, 1e-9);
   EXPECT_NEAR(kinds["other"], 1.0, 1e-9);
 
@@ -194,7 +193,7 @@ TEST(Profile, SharesTimeOutWithoutCountingAnyTwice) {
   EXPECT_NEAR(json["ops"][1]["floor_ms"], 0.25, 1e-9);
   EXPECT_NEAR(json["gap_ms"], 10.1 - 4.25, 1e-9);
 
-  profile.add(step, calls, 20.0, 20.0);  // a timer that has twice the step
+  profile.add(step, calls, 20.0, 20.0);  // a timer that shows twice the step's time
   EXPECT_FALSE(profile.json("a test", std::nullopt)["phases_add_up"]);
 }
 
@@ -216,9 +215,9 @@ TEST(Timeline, HasASliceForEachPhaseOpAndKernelAndATrackForWhatOverlaps) {
   Tracing::Step step;
   step.times.ns = 10'000'000;
   step.times.spans = {{1'000'000, 3'000'000, 0, "_ZN10stepladder11gelu_kernelIfEEvPfPKf"},
-                      {2'000'000, 5'000'000, 1, "copy"},  // beside the one before and the one after
+                      {2'000'000, 5'000'000, 1, "copy"},  // overlaps the spans before and after
                       {3'000'000, 3'500'000, 0, "second"},
-                      {5'000'000, 6'000'000, 2, ""},  // seen as a whole op alone
+                      {5'000'000, 6'000'000, 2, ""},  // an op whose kernels are unknown
                       {8'000'000, 9'000'000, -1, "stray"}};
   const Json json = parse_json(timeline(step, calls, "13 on a test"));
   std::map<int64_t, std::string> tracks;
@@ -247,9 +246,9 @@ TEST(Timeline, IsStretchesOfOnePhaseAndTypeInTheProfile) {
   const std::vector<OpCall> calls = {{"a", OpKind::gemm, 8.0, 4.0, MathMode::half, "forward"},
                                      {"b", OpKind::copy, 2.0, 0.0, MathMode::fp32, "data"}};
   Tracing::Step step;
-  step.times.spans = {{1'000'000, 3'000'000, 0, ""}, {3'004'000, 4'000'000, 0, ""},  // 4 us apart
-                      {4'006'000, 5'000'000, 0, ""},                                 // 6 us apart
-                      {4'500'000, 4'900'000, 1, ""},                                 // within the one before
+  step.times.spans = {{1'000'000, 3'000'000, 0, ""}, {3'004'000, 4'000'000, 0, ""},  // a gap of 4 us
+                      {4'006'000, 5'000'000, 0, ""},                                 // a gap of 6 us
+                      {4'500'000, 4'900'000, 1, ""},  // within the previous span
                       {4'800'000, 6'000'000, 1, ""}, {8'000'000, 9'000'000, -1, ""}};
   const Json expected = {{{"phase", "forward"}, {"type", "GEMM"}, {"start_ms", 1.0}, {"ms", 3.0}},
                          {{"phase", "forward"}, {"type", "GEMM"}, {"start_ms", 4.006}, {"ms", 0.994}},
@@ -271,7 +270,7 @@ TEST(ShortKernelName, DropsNamespacesAndParameters) {
 class ProfileCli : public testing::Test {
  protected:
   ProfileCli() { write_random_tokens(folder_ / "data.bin"); }
-  /// Exit code of `stepladder profile`; its words are in the folder.
+  /// The exit code of `stepladder profile`; its output is in the folder.
   int profile(const std::string& arguments) {
     return run_in(folder_,
                   cat(STEPLADDER_BIN "/stepladder profile --backend cpu --model gpt2-tiny --batch 2 ",
@@ -360,7 +359,7 @@ TEST_F(ProfileCli, RefusesWhatCannotBeProfiledBeforeItRuns) {
     EXPECT_EQ(out(), "") << arguments;
     EXPECT_TRUE(says(err(), {named})) << arguments;
   }
-  EXPECT_EQ(folder_.count(), 3U);  // data and what was said
+  EXPECT_EQ(folder_.count(), 3U);  // data.bin, out.txt and err.txt
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""The published tables: nothing published is lost or made up, and ours stands beside it as the table asks."""
+"""Tables of published numbers: no published number is lost or made up, and ours stand beside them as each table asks."""
 
 import csv
 import json
@@ -24,13 +24,13 @@ FIELDS = ("source", "device", "devices", "variant", "metric", "value", "unit", "
 
 
 def listed():
-    """What was published, row by row, as it was collected: tests/data/published_rows.tsv."""
+    """Published numbers, row by row as collected, from tests/data/published_rows.tsv."""
     with Path(__file__).with_name("data").joinpath("published_rows.tsv").open(encoding="utf-8") as file:
         return [tuple(row[name] for name in FIELDS) for row in csv.DictReader(file, delimiter="\t")]
 
 
 def ours(ladder, device="NVIDIA H200", B=16, T=1024):
-    """Results of these rungs, each with its milliseconds."""
+    """Results of the rungs in `ladder`, which maps a rung to its milliseconds."""
     row_of = {name: results.Row(name, "ok", "", median_ms=ms, tokens_per_second=B * T * 1e3 / ms, first_step_ms=10 * ms,
                                 memory=results.Memory(*[int(ms * results.GIB)] * 3)) for name, ms in ladder.items()}
     workload = results.Workload("gpt2", B, T, rows=list(row_of.values()), device=device)
@@ -84,7 +84,7 @@ class Rows(unittest.TestCase):
                             self.assertIn(name, ladder)
 
     def test_what_was_published_of_pytorch_is_judged_by_our_pytorch(self):
-        """The first counterpart is a peer wherever one of our rungs stands beside it."""
+        """A number published for PyTorch has one of our peers as its first counterpart wherever a rung stands beside it."""
         for source in published.load():
             for one in source["tables"]:
                 for row in one["rows"]:
@@ -167,8 +167,8 @@ class Beside(unittest.TestCase):
         rows = {row[0]: row[1:] for row in told["rows"]}
         self.assertEqual([column["title"] for column in told["columns"]],
                          ["source", "speed-ups", "over the row above", "memory", "not measured"])
-        # Of his five gains over 00, three are of PyTorch's choices that were not measured; of 1000 to 333, 93 and 90 ms ours are
-        # within 4, 7 and 10 %.
+        # Three of his five gains over 00 are of choices of PyTorch that were not measured. Our gains differ from his,
+        # of 1000 ms to 333, 93 and 90 ms, by at most 4, 7 and 10 %.
         self.assertEqual(rows["Let's reproduce GPT-2 (124M), chapter titles"], ["3 of 3", "1 of 1", "-", "3"])
         self.assertEqual(rows["llm.c, State of the Union, May 3, 2024"][3], "4", "of six, two of which nothing of ours is beside")
         counted = [source.judged for source in sources]
@@ -216,7 +216,7 @@ class Beside(unittest.TestCase):
         ladder = {"00_orig": 100.0, "07_flash_attention": 20.0, "09_vocab50304": 10.0}
         his = ours(ladder, B=8)
         his.workloads += ours({"09_vocab50304": 36.0}, B=32).workloads
-        several = ours({"11_ddp": 40.0}, B=32)  # another part
+        several = ours({"11_ddp": 40.0}, B=32)  # a part of its own
         several.workloads[0].devices = 4
         for workload in his.workloads + several.workloads:
             workload.model = workload.ladder = "raschka-pytorch"
@@ -244,7 +244,7 @@ class Beside(unittest.TestCase):
         ladder, devices = ours(LADDER), ours({"14_large_batch": 300.0}, B=256)
         devices.name = "ablations"
         for one, rate in ((ladder, 1.0), (devices, 2.0)):
-            one.workloads[0].rows[0].rates = {0: rate}  # of round 0, but not of the same
+            one.workloads[0].rows[0].rates = {0: rate}  # one round each, at different rates
         raschka = "raschka-llm-training-speed", "Throughput of the ten steps, and on 4 devices"
         line = table(*raschka, [ladder, devices]).lines[10]
         self.assertEqual((line.beside, line.ours_ratio), ("14_large_batch", f"{400 / 300 * 256 / 16:.2f}×"))
@@ -302,7 +302,7 @@ class Beside(unittest.TestCase):
         self.assertEqual(kernels.lines[0].note, "71.8 % with cutlass::Kernel2")
         self.assertIn("10.7 % with", next(line.note for line in kernels.lines if line.beside == "attention"))
         shares = [float(line.ours.split()[0]) for line in kernels.lines if line.ours]
-        self.assertLess(sum(shares), 100.5)  # none is counted twice
+        self.assertLess(sum(shares), 100.5)  # no kernel is counted twice
         self.assertGreater(sum(shares), 98)
 
     def test_a_profile_s_rate_of_attention_stands_beside_flash_attention_s(self):

@@ -1,4 +1,4 @@
-"""What a trainer of one's own tells the harness, through python/trainer/stepladder.py or bench/run/stepladder.h."""
+"""What a user's trainer tells the harness through python/trainer/stepladder.py or bench/run/stepladder.h."""
 
 import ast
 import json
@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 MODULE, EXAMPLES = REPOSITORY / "python/trainer", REPOSITORY / "examples"
 COMPILER = shutil.which("c++")
 
-# A PyTorch whose device takes 20 ms for what is launched, and finishes it where somebody waits.
+# A fake PyTorch: its device takes 20 ms for each launch, which it spends where somebody waits.
 TORCH = """
 import sys, time, types
 torch = types.ModuleType("torch")
@@ -64,7 +64,7 @@ class Trainer(unittest.TestCase):
         self.folder = Path(folder.name)
 
     def run_command(self, *command, **environment: str):
-        """Runs a program with the harness listening. Returns its exit status, stderr and events."""
+        """Runs a program with a listening harness. Returns the program's exit status, stderr and events."""
         read, write = os.pipe()
         with subprocess.Popen([*map(str, command)], cwd=self.folder, pass_fds=[write], stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE, text=True, env=self.environment(write) | environment) as child:
@@ -78,7 +78,7 @@ class Trainer(unittest.TestCase):
             return child.wait(), errors, events
 
     def run_rank(self, *command, **environment: str):
-        """The same for rank 1 of a command that starts its own ranks."""
+        """Runs a command that starts its own ranks. Returns its exit status and the events of rank 1."""
         path = self.folder / "rank1"
         os.mkfifo(path)
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
@@ -94,7 +94,7 @@ class Trainer(unittest.TestCase):
         return known | {"PYTHONPATH": str(MODULE), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"} | listens
 
     def took(self, steps, at_least: float, less_than: float) -> None:
-        """Milliseconds. One step may be held up by the machine, not all of them."""
+        """Expects the fastest step's milliseconds in [at_least, less_than); the machine may hold up other steps."""
         times = [step["step_ms"] for step in steps]
         self.assertTrue(at_least <= min(times) < less_than, times)
 
@@ -112,7 +112,7 @@ class Python(Trainer):
         return self.run_command(sys.executable, self.script(text), **environment)
 
     def alone(self, text: str) -> str:
-        """What it prints without a harness."""
+        """The output of a script that runs without a harness."""
         return subprocess.run([sys.executable, self.script(text)], env=self.environment(), check=True,
                               capture_output=True, text=True).stdout
 
@@ -247,12 +247,13 @@ while True:
         self.assertEqual(code, 0)
         self.assertEqual(errors.split(), 3 * ["synchronize", "synchronize", "read"])
         self.assertEqual((start["backend"], start["device"]), ("cuda", {"name": "NVIDIA Fake", "uuid": "GPU-0123-45"}))
-        self.took(steps, 20, 38)  # neither what was launched before nor reading the loss
+        self.took(steps, 20, 38)  # excludes earlier launches and the reading of the loss
         self.assertEqual([step["loss"] for step in steps], 3 * [2.0])
         self.assertEqual(end["memory_bytes"], {"live_peak": 100, "reserved_peak": 200, "process_peak": 4000})
 
     def test_a_step_is_told_while_the_device_works_on_the_next_one(self):
-        """At once where the device does not keep the host waiting: it would be told in the next one's time."""
+        """A step is told at once where the device doesn't keep the host waiting, since later it would cost the next
+        step's time."""
         order = TORCH + """
 import json
 stepladder.LONG_WAIT = 0.015  # between the device's 0.02 and what a busy machine takes
@@ -379,14 +380,14 @@ print(*reads, file=sys.stderr)
 
 
 def gpu() -> bool:
-    """Whether PyTorch has one here, asked of a process of its own, which lets go of it again."""
+    """Whether PyTorch finds a GPU; a child process asks and then releases it."""
     asked = "import torch, sys; sys.exit(not torch.cuda.is_available())"
     return find_spec("torch") is not None and subprocess.run([sys.executable, "-c", asked]).returncode == 0
 
 
 @unittest.skipUnless(shutil.which("nvidia-smi") and gpu(), "needs PyTorch and a GPU")
 class Gpu(Python):
-    """Steps of 50 ms, each as long as any other."""
+    """Steps of 50 ms, all equally long."""
 
     TRAINER = """
 import json, statistics, torch
@@ -424,7 +425,7 @@ print(json.dumps(own), file=sys.stderr)
         self.assertTrue(2 * 8192**2 <= memory["live_peak"] <= memory["reserved_peak"] <= memory["process_peak"], memory)
 
     def test_a_loop_takes_as_long_as_one_that_times_itself(self):
-        """Ten steps of either, alternating: each waits for its steps and reads their losses, ours tells them too."""
+        """Ten steps of each loop, alternating: both wait for their steps and read the losses; ours also tells the harness."""
         _, errors, (_, *steps, _) = self.run_script(self.TRAINER + """
 run = stepladder.start(batch=1, seq=1, exit=False)
 def by_itself():
@@ -617,7 +618,7 @@ for i in range(3):
             self.assertEqual(self.kinds(events)[-3:], ["step", "eval", "end"])
 
     def test_a_step_is_told_before_its_evaluation_begins(self):
-        """The harness reads the energy of the steps when it hears of one."""
+        """The harness reads the energy of training when it hears of a step, so it must hear before the evaluation."""
         _, errors, _ = self.run_script(TORCH + """
 import json
 stepladder.LONG_WAIT = 0.015  # so that the device keeps the host waiting
@@ -665,7 +666,7 @@ for i in range(9):
         self.assertEqual([event["val_loss"] for event in events if event["event"] == "eval"], [None, 2.0])
 
 
-# A Trainer that calls its callbacks as transformers' does: _inner_training_loop, _maybe_log_save_evaluate.
+# A Trainer that calls its callbacks like transformers' _inner_training_loop and _maybe_log_save_evaluate.
 TRANSFORMERS = """
 import types
 class Base: pass
@@ -734,7 +735,7 @@ class HuggingFace(Python):
 
 
 def rungs_of(ladder: dict) -> list[dict]:
-    """The rungs of a ladder file, with what it says of all of them."""
+    """The rungs of a ladder file, each with the fields that the file gives for all."""
     return [{**ladder, "parent": None, **rung,
              "command": rung.get("command", ladder.get("command", [])) + rung.get("arguments", [])}
             for rung in ladder["rungs"]]
@@ -759,7 +760,7 @@ class Ladders(Trainer):
         ladder = json.loads((EXAMPLES / "nanogpt/ladder.json").read_text())
         curves = []
         for rung in rungs_of(ladder):
-            if "--compile" in rung["command"]:  # which takes a minute
+            if "--compile" in rung["command"]:  # torch.compile takes a minute
                 continue
             values = {"{python}": sys.executable, "{batch}": "2", "{seq}": "16", "{steps}": "3", "{seed}": "1",
                       "train.py": EXAMPLES / "nanogpt/train.py"}

@@ -1,5 +1,5 @@
-// The rungs that take logits of a few sequences at a time and compute activations again learn what the rungs
-// below them do.
+// Rungs that compute logits for a few sequences at a time and recompute activations: they learn what their
+// parent rungs learn.
 #include <gtest/gtest.h>
 
 #include "tests/training.h"
@@ -9,7 +9,7 @@ namespace {
 
 struct Case {
   const char *rung, *parent;
-  int64_t B;  // more sequences than there are logits of at a time, and no multiple of them
+  int64_t B;  // more sequences than a part of the logits has, and not a multiple
 };
 
 class LessMemory : public testing::TestWithParam<Case> {
@@ -26,7 +26,7 @@ TEST_P(LessMemory, EvaluatesToTheSameBits) {
   EXPECT_EQ(rung_.trainer->evaluate(rung_.data, 2), parent_.trainer->evaluate(parent_.data, 2));
 }
 
-// Only the head's weight gradient is rounded in between, once for each part.
+// Losses differ only because the head's weight gradient is rounded after each part.
 TEST_P(LessMemory, LearnsTheSame) {
   const auto losses = rung_.losses(30), expected = parent_.losses(30);
   EXPECT_LT(expected.back(), 0.9F * expected.front());

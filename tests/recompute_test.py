@@ -1,5 +1,5 @@
-"""Medians, intervals and speed-ups of the kept results, computed once more from their raw lines: what `stepladder export`
-derives in C++ doesn't mark its own work."""
+"""Computes medians, intervals and speed-ups of the kept results again from their raw lines, independently of the C++
+that `stepladder export` uses."""
 
 import gzip
 import json
@@ -19,7 +19,7 @@ except ModuleNotFoundError as missing:
     raise unittest.SkipTest(f"no {missing.name}: the report's Python packages are not installed") from None
 
 PARENTS = {rung["name"]: rung.get("parent") for rung in json.loads((ROOT / "variants/ladder.json").read_text())["rungs"]}
-SHORT = 2e-4  # of a step's time: kept files have five digits
+SHORT = 2e-4  # relative rounding of a step's time: kept files have five digits
 
 
 def workload(config: dict) -> tuple:
@@ -31,8 +31,8 @@ def tokens(config: dict) -> int:
 
 
 def interval(values: list[float]) -> tuple[float, float] | None:
-    """From the k-th smallest to the k-th largest, with the largest k for which fewer than k of n fair coins come up heads in
-    2.5 % of cases or less; the range where there is no such k."""
+    """The k-th smallest to the k-th largest value, with the largest k for which fewer than k of n fair coins show heads
+    in at most 2.5 % of cases; the whole range without such a k."""
     n = len(values)
     if n < 2:
         return None
@@ -44,7 +44,7 @@ def interval(values: list[float]) -> tuple[float, float] | None:
 
 
 def rows_in(path: Path) -> dict[str, dict[tuple, dict[int, dict]]]:
-    """By part, variant and workload the runs that count, by round."""
+    """The valid runs by part, then by variant and workload, then by round."""
     parts_of, rows, failed = {}, defaultdict(lambda: defaultdict(dict)), set()
     for line in map(json.loads, gzip.decompress(path.read_bytes()).decode().splitlines()):
         if line["line"] == "session":
@@ -65,7 +65,7 @@ def rows_in(path: Path) -> dict[str, dict[tuple, dict[int, dict]]]:
 
 
 def ratio(before: dict[int, dict], after: dict[int, dict]) -> list[float]:
-    """Times per token of the one over the other's, of the rounds that both took part in."""
+    """Time per token in `before` over that in `after`, for each round that both have."""
     def of(run: dict) -> float:
         return run["summary"]["median_step_ms"] / tokens(run["config"])
 
@@ -73,8 +73,9 @@ def ratio(before: dict[int, dict], after: dict[int, dict]) -> list[float]:
 
 
 def to_loss(run: dict) -> dict[str, float] | None:
-    """What it took a run to cross its loss, on the falling curve nearest to its evaluations; None where it did not."""
-    until, pools = run["summary"]["to_loss"], []  # of evaluations: their number, sums of losses and of logarithms of steps
+    """Steps, step time and seconds of a run to cross its loss, on the falling curve nearest to its evaluations; None if
+    it didn't."""
+    until, pools = run["summary"]["to_loss"], []  # pools of evaluations: count, sum of losses, sum of log steps
     if not until["reached"]:
         return None
     for item in run["evaluations"]:

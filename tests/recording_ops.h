@@ -1,4 +1,4 @@
-// Notes what a trainer calls.
+// Records the ops that a trainer calls.
 #pragma once
 
 #include <string>
@@ -9,18 +9,18 @@
 
 namespace stepladder {
 
-/// One call that queues work: "add f32(2,3) f32(2,3) f32(2,3)". Matmuls of f32 also tell their precision:
+/// Recorded calls, such as "add f32(2,3) f32(2,3) f32(2,3)". f32 matmuls also tell their precision:
 /// "matmul/tf32 ...".
 using Calls = std::vector<std::string>;
 
 class Recording final : public OpObserver {
  public:
-  Calls calls;  // so far
+  Calls calls;  // calls so far
 
  private:
   void enter(const OpCall& what, std::span<const Tensor> operands) override {
     if (what.kind == OpKind::communication) return calls.push_back(what.op);
-    std::string call = what.op.substr(0, what.op.find(' '));  // products go on with their extents
+    std::string call = what.op.substr(0, what.op.find(' '));  // names of products continue with their extents
     if (call == Download::kName) return;
     if (what.kind == OpKind::gemm && (what.math == MathMode::tf32 || what.math == MathMode::fp32))
       call += what.math == MathMode::tf32 ? "/tf32" : "/fp32";

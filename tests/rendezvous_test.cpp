@@ -1,4 +1,4 @@
-// Ranks of a job, as threads of this process: how they find each other, agree, and notice who is gone.
+// Ranks of a job, as threads of this process: how they find each other, agree, and notice that one is gone.
 #include "model/rendezvous.h"
 
 #include <gtest/gtest.h>
@@ -33,12 +33,12 @@ std::string at(int port) {
   return cat("127.0.0.1:", port);
 }
 
-/// What a rank says that comes.
+/// The first line that a rank sends to rank 0.
 std::string hello(int rank, int size) {
   return cat("stepladder 4\t", rank, '\t', size, "\thost\tpid\tbuild\tconfig\tdata\t\t\t");
 }
 
-/// One rank, and how its job ended.
+/// A rank, and how its job ended.
 struct Rank {
   Rank(int rank, int size, int port, const Identity& identity = {"build", "config", "data"},
        RendezvousLimits limits = {}, const std::string& secret = "") {
@@ -69,10 +69,10 @@ struct Rank {
   std::promise<std::string> failure;
   std::string error;
   int code = 0;
-  std::optional<Rendezvous> meeting;  // goes first
+  std::optional<Rendezvous> meeting;  // destroyed first
 };
 
-/// All ranks of a job, met; `odd` is the identity of the last.
+/// All ranks of a job, after they have met; the last rank has the identity `odd`.
 std::vector<std::unique_ptr<Rank>> job(int size, const Identity& odd = {"build", "config", "data"},
                                        RendezvousLimits limits = {}) {
   const int port = free_port();
@@ -88,7 +88,7 @@ std::vector<std::unique_ptr<Rank>> job(int size, const Identity& odd = {"build",
   return ranks;
 }
 
-/// f(rank) on all ranks at once.
+/// Results of f(rank), called for all ranks at once.
 template <class F>
 auto on_all(const std::vector<std::unique_ptr<Rank>>& ranks, const F& f) {
   std::vector<std::future<decltype(f(*ranks[0]))>> futures;
@@ -110,7 +110,7 @@ TEST(Rendezvous, RanksShareWhatTheFirstHasAndAgreeOnFlags) {
               std::vector<int>(3, flagged >= 0));
 }
 
-/// Why a call of any() came to nothing.
+/// The reason why a call of any() failed.
 std::string reason_of_any(Rank& rank) {
   try {
     rank.meeting->any(false);
@@ -224,7 +224,7 @@ TEST(Rendezvous, WhatACallerSaysReachesNoTerminalAsItIs) {
 }
 
 TEST(Rendezvous, AnAddressThatAnswersNothingIsGivenUp) {
-  // One that has no room for more callers drops their first packet, as a firewall does.
+  // A listening socket with a full backlog drops a caller's first packet, as a firewall does.
   const Socket full = listen_at(here(0));
   ASSERT_EQ(::listen(full.get(), 1), 0);
   const int port = port_of(full);
@@ -245,12 +245,12 @@ TEST(Rendezvous, ASignalKeepsTheFirstRankWaitingNoLonger) {
   std::thread first([&] {
     error.set_value(Rank(0, 2, port, {"build", "config", "data"}, {.meet_s = 1.0}).error);
   });
-  for (int i = 0; i < 5; ++i) {  // one of them comes while it waits
+  for (int i = 0; i < 5; ++i) {  // at least one signal arrives during the wait
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     pthread_kill(first.native_handle(), SIGUSR1);
   }
   EXPECT_EQ(end.wait_for(std::chrono::seconds(10)), std::future_status::ready);
-  connect_to(here(port), in_seconds(1.0));  // wakes one that would wait for ever
+  connect_to(here(port), in_seconds(1.0));  // ends a wait without time limit
   first.join();
   EXPECT_TRUE(says(end.get(), {"rank 1 ", at(port)}));
 }
@@ -260,7 +260,7 @@ TEST(Rendezvous, ARankThatLeavesEndsNothingWhileNobodyWaitsForIt) {
   ranks[1].reset();
   EXPECT_EQ(ranks[0]->meeting->share("still here"), "still here");
   EXPECT_EQ(ranks[2]->meeting->share(""), "still here");
-  // Those that then wait for it are told; had its leaving been a death, they would hear of that.
+  // Ranks that later wait for rank 1 hear that it left, not that it died.
   for (const int rank : {0, 2})
     EXPECT_TRUE(says(reason_of_any(*ranks[static_cast<size_t>(rank)]), {"rank 1 (", "left"}));
 }
@@ -364,7 +364,7 @@ TEST(Rendezvous, AStepMayTakeAsLongAsARankIsElsewhere) {
   Caller other(at(port));
   other.say(hello(1, 2));
   EXPECT_TRUE(other.hear().starts_with("welcome"));
-  const auto rank0 = first.get();  // which saves a checkpoint
+  const auto rank0 = first.get();  // rank 0 is busy, as if saving a checkpoint
   for (int beat = 0; beat < 5; ++beat) {
     ASSERT_TRUE(other.hear().starts_with("beat")) << "not told that the job is over";
     other.say("beat\t0\t1");
@@ -391,7 +391,7 @@ TEST(Rendezvous, ARankThatDiesBeforeAllAreThereIsNamed) {
 }
 
 TEST(Rendezvous, AFirstRankThatWasStoppedAndGoesOnHearsThatItWasMissed) {
-  // Rank 1 misses it and tells it so, although it is silent.
+  // Rank 1 misses the silent rank 0 and sends it an abort.
   const Socket listening = listen_at(here(0));
   const int port = port_of(listening);
   auto meeting = std::async(std::launch::async, [&] {
@@ -410,7 +410,7 @@ TEST(Rendezvous, AFirstRankThatWasStoppedAndGoesOnHearsThatItWasMissed) {
   while (line.starts_with("beat"));
   EXPECT_EQ(line, "abort\t" + missed);
 
-  // It then tells that it was missed, not that rank 1 died.
+  // A rank 0 that reads this abort reports it, and not that rank 1 died.
   const int other_port = free_port();
   auto first = std::async(std::launch::async, [&] { return std::make_unique<Rank>(0, 2, other_port); });
   {
@@ -508,7 +508,7 @@ TEST(Rendezvous, AnAddressThatIsNoneIsAUsageError) {
       says(input_error([&] { Rendezvous(world, {}, [](const std::string&, bool) {}); }), {"MASTER_ADDR"}));
 }
 
-/// The environment of a launcher and nothing of another.
+/// Reads the environment of one launcher, without variables of any other.
 class WorldOf : public testing::Test {
  protected:
   static World world(const std::map<std::string, std::string>& variables) {
@@ -541,7 +541,7 @@ class WorldOf : public testing::Test {
 
 TEST_F(WorldOf, NobodyIsOne) {
   EXPECT_EQ(world({}).size, 1);
-  EXPECT_EQ(world({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}).size, 1);  // the batch script itself
+  EXPECT_EQ(world({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}).size, 1);  // a batch script
 }
 
 TEST_F(WorldOf, TorchrunOrTheHarness) {
@@ -557,7 +557,7 @@ TEST_F(WorldOf, TorchrunOrTheHarness) {
   EXPECT_EQ(w.address, "node7");
   EXPECT_EQ(w.port, 29500);
   variables["TORCHELASTIC_RUN_ID"] = "x";
-  EXPECT_EQ(world(variables).port, 29501);  // torchrun itself is at 29500
+  EXPECT_EQ(world(variables).port, 29501);  // torchrun itself listens at 29500
 }
 
 TEST_F(WorldOf, Mpirun) {
@@ -613,13 +613,13 @@ TEST_F(WorldOf, AnotherLauncherIsRefusedRatherThanTrainedUnderAlone) {
   using Variables = std::map<std::string, std::string>;
   const Variables launchers[] = {
       {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}},  // MPICH, Intel MPI
-      {{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "prterun-1"}},             // of a size that it doesn't tell
+      {{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "prterun-1"}},             // tells no number of ranks
       {{"MV2_COMM_WORLD_RANK", "0"}, {"MV2_COMM_WORLD_SIZE", "2"}},
       {{"JSM_NAMESPACE_RANK", "0"}, {"JSM_NAMESPACE_SIZE", "2"}},
       {{"FLUX_TASK_RANK", "0"}, {"FLUX_JOB_SIZE", "2"}},
       {{"PALS_RANKID", "1"}},
       {{"ALPS_APP_PE", "1"}},
-      // Hydra's proxies, one a node, are started by srun: what Slurm tells is of them.
+      // srun starts Hydra's proxies, one a node, so Slurm's variables describe the proxies.
       {{"PMI_RANK", "3"},
        {"PMI_SIZE", "4"},
        {"SLURM_PROCID", "1"},
@@ -631,7 +631,7 @@ TEST_F(WorldOf, AnotherLauncherIsRefusedRatherThanTrainedUnderAlone) {
   for (const Variables& variables : launchers) {
     const std::string name = variables.contains("PMI_RANK") ? "PMI_RANK" : variables.begin()->first;
     EXPECT_TRUE(says(input_error([&] { world(variables); }), {"mpirun", "torchrun", "srun"})) << name;
-    Variables told = variables;  // by a script between the two
+    Variables told = variables;  // set by a script between launcher and rank
     for (const auto& [own, value] : Variables{{"RANK", "1"},
                                               {"WORLD_SIZE", "2"},
                                               {"LOCAL_RANK", "1"},

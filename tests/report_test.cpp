@@ -62,7 +62,7 @@ std::string markdown(const Json& json) {
   return section_of(results_from(json)).markdown();
 }
 
-/// A report begins with its answer, where there is one.
+/// The first line of a report, which has its answer.
 std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
@@ -307,7 +307,7 @@ TEST(Report, SaysWhichCardsRoundsComeFromAndHowFastEachWas) {
 TEST(Report, TellsABusyMachineFromAnIdleOne) {
   for (const double idle : {0.0, 0.2}) EXPECT_EQ(busy_note({{"cores", 2}, {"busy_cores", idle}}), "") << idle;
   EXPECT_EQ(busy_note({{"cores", 64}, {"busy_cores", 3.0}}), "");
-  EXPECT_EQ(busy_note({{"cores", 2}}), "");  // of a file that does not tell
+  EXPECT_EQ(busy_note({{"cores", 2}}), "");  // a file without busy_cores
   EXPECT_TRUE(says(busy_note({{"cores", 2}, {"busy_cores", 1.94}}), {"1.9 of 2 cores"}));
   EXPECT_TRUE(says(busy_note({{"cores", 64}, {"busy_cores", 6.5}}), {"6.5 of 64 cores", "when this began"}));
   EXPECT_TRUE(

@@ -10,7 +10,7 @@
 
 namespace stepladder {
 
-/// Results as an export tells them: context, plan, runs and how they ended.
+/// Results from an export's JSON: context, plan, runs, and how they ended.
 inline Results results_from(const Json& json) {
   Results results;
   results.context = json.at("context");
@@ -21,7 +21,7 @@ inline Results results_from(const Json& json) {
   return results;
 }
 
-/// A results file's text, of one session.
+/// The text of a results file with one session.
 inline std::string file_text(const Results& results, const std::string& part = "",
                              const std::string& session = "0123456789abcdef") {
   Part whole;
@@ -31,12 +31,12 @@ inline std::string file_text(const Results& results, const std::string& part = "
   return lines_of(whole);
 }
 
-/// The measurements in a results file's text, which holds one part.
+/// The measurements in the text of a results file with one part.
 inline Results results_in(const std::string& text) {
   return parts_from(text).at(0).results;
 }
 
-/// What an export of the results file at `path` tells, which has one part.
+/// The export of the results file at `path`, which has one part.
 inline Json exported(const std::string& path) {
   const Part part = load_parts(path).at(0);
   return part.profile.is_null() ? results_file_json(part.results) : part.profile;

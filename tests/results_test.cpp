@@ -158,7 +158,7 @@ TEST(Results, RefuseAnEvaluationAfterTheLastStep) {
   EXPECT_EQ(at({{"step", last}, {"val_loss", 5.0}}), last);
   EXPECT_THROW(at({{"step", last + 1}, {"val_loss", 5.0}}), InputError);
   EXPECT_THROW(at({{"step", -1}, {"val_loss", 5.0}}), InputError);
-  // A long run keeps few of its steps, and says how many seconds they took.
+  // A long run keeps few of its steps, so its evaluations tell the seconds.
   EXPECT_EQ(at({{"step", last + 1}, {"val_loss", 5.0}, {"seconds", 9.5}}), last + 1);
 }
 
@@ -178,7 +178,7 @@ TEST(Gzip, RefusesWhatIsDamagedCutOrTooLarge) {
   for (size_t cut = 2; cut < small.size(); ++cut)
     EXPECT_THROW(gunzipped(small.substr(0, cut)), InputError) << cut;
   std::string wrong = small;
-  wrong[wrong.size() - 5] ^= 1;  // the check
+  wrong[wrong.size() - 5] ^= 1;  // damages the CRC
   EXPECT_THROW(gunzipped(wrong), InputError);
   EXPECT_THROW(gunzipped(small + "tail"), InputError);
   std::string bomb;  // 1.5 GiB of zeros in 1.5 MB
@@ -226,7 +226,7 @@ TEST(Results, NeverHoldNaNOrInfinity) {
 TEST(Aggregate, ARunThatEndedBeforeItToldItsBackendIsOfTheSameRow) {
   stepladder::Run good = make_run("02_tf32", 0, 40), ended = make_run("02_tf32", 1, 40);
   good.backend = "cuda";
-  ended.backend = "cpu";  // as asked for
+  ended.backend = "cpu";  // the backend asked for
   ended.status = Status::crash;
   ended.summary.reset();
   for (const auto& runs : {std::vector{good, ended}, {ended, good}}) {
@@ -396,7 +396,7 @@ TEST(Aggregate, ComparesARungWithItsCounterparts) {
   const auto& peers = rows[0].numbers->peers;
   ASSERT_EQ(peers.size(), 2U);
   EXPECT_EQ(peers[0].against, "pytorch/01_causal_mask");
-  EXPECT_DOUBLE_EQ(peers[0].ratio.value, 1.55);  // of 1.5 and 1.6
+  EXPECT_DOUBLE_EQ(peers[0].ratio.value, 1.55);  // the median of 1.5 and 1.6
   EXPECT_DOUBLE_EQ(peers[0].ratio.interval->lo, 1.5);
   EXPECT_EQ(peers[1].against, "llmc");
   ASSERT_EQ(rows[1].numbers->peers.size(), 1U) << "nothing is claimed over a peer that failed";
@@ -406,7 +406,7 @@ TEST(Aggregate, ComparesARungWithItsCounterparts) {
 
 // ---- ablations -------------------------------------------------------------------------------------------
 
-/// A variant's run that takes `ms` a step and `live` bytes.
+/// A variant's run with steps of `ms` and a live peak of `live` bytes.
 Run live_run(const std::string& variant, int64_t round, double ms, int64_t live, int64_t batch = 4) {
   Run run = make_run(variant, round, ms, batch);
   run.summary->memory.live_peak = live;
@@ -431,7 +431,7 @@ void expect_gain(const Gain& gain, const std::string& before, const std::string&
 TEST(AblatedRungs, KnownTimesGiveKnownGains) {
   std::vector<stepladder::Run> runs;
   for (int64_t round : {0, 1, 2}) {
-    const double drift = 1.0 + 0.25 * static_cast<double>(round);  // of the machine: in no ratio
+    const double drift = 1.0 + 0.25 * static_cast<double>(round);  // cancels in every ratio
     for (const auto& [variant, ms, live] :
          {std::tuple("00_fp32_baseline", 100.0, 900), std::tuple("only/03_fused_adamw", 80.0, 880),
           std::tuple("02_tf32", 50.0, 700), std::tuple("03_fused_adamw", 40.0, 650),
@@ -511,7 +511,8 @@ TEST(AblatedRungs, AFailedReferenceOrRoundLeavesNoNumber) {
 }
 
 TEST(AblatedRungs, ALargeBatchIsComparedByTimePerToken) {
-  // 16 sequences in the time of 8, against the larger of the usual batches.
+  // Rung 14 trains 16 sequences in the time in which 13 trains 8, the larger of the usual batches: a gain
+  // of 2.
   std::vector<stepladder::Run> runs = {
       live_run("00_fp32_baseline", 0, 100, 900, 4), live_run("00_fp32_baseline", 0, 200, 1800, 8),
       live_run("14_large_batch", 0, 30, 1200, 16), live_run("only/14_large_batch", 0, 320, 3600, 16)};
@@ -538,7 +539,7 @@ TEST(AblatedRungs, OnlyWhatWasAskedForIsThere) {
   ASSERT_EQ(json["ablations"].size(), 2U);
   EXPECT_FALSE(json["ablations"][0].contains("without"));
   EXPECT_TRUE(json["ablations"][0].contains("only"));
-  // A file may hold any plan.
+  // Plans of hostile files may have any type.
   for (const Json& ablate : {Json(7), Json("x"), Json{{"rungs", 7}},
                              Json{{"rungs", {1, "99"}}, {"kinds", {}}, {"unchanged", {7}}}}) {
     Results results = make_results(runs);
@@ -637,7 +638,7 @@ TEST(LoadResults, RefusesWhatIsNoResultsFile) {
 
 // ---- lines and parts -------------------------------------------------------------------------------------
 
-/// On a card of its own.
+/// Results measured on the device with UUID `card`.
 Results measured_on(const std::string& card, std::vector<stepladder::Run> runs) {
   Results results = make_results(std::move(runs));
   results.context["device"] = {{"backend", "cuda"}, {"name", "a device"}, {"uuid", card}};
@@ -667,7 +668,7 @@ TEST(Parts, PositionAssignsNothing) {
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
   ASSERT_EQ(lines.size(), 4U);
-  std::string begin = lines[0];  // each run before its session
+  std::string begin = lines[0];  // puts each run before its session's line
   std::ranges::reverse(lines);
   std::swap(lines[0], lines[3]);
   const Results results = results_in(lines[1] + "\n" + lines[0] + "\n" + lines[2] + "\n" + lines[3] + "\n");
@@ -759,7 +760,7 @@ TEST_F(ResultsFileTest, ATornLastLineCostsOnlyThatRunAndIsCutBeforeMoreIsWritten
   file.reset();
   const std::string whole = read_file(path_);
   const size_t last = whole.rfind('\n', whole.size() - 2) + 1;
-  // Torn anywhere within the last line, its line feed included.
+  // The file is cut anywhere in its last line, the line feed included.
   for (size_t left : {whole.size() - 1, whole.size() - 50, last + 1}) {
     write_file(path_, whole.substr(0, left));
     EXPECT_EQ(load_results(path_).runs.size(), 1U) << left;
@@ -769,7 +770,7 @@ TEST_F(ResultsFileTest, ATornLastLineCostsOnlyThatRunAndIsCutBeforeMoreIsWritten
     file.reset();
     EXPECT_EQ(load_results(path_).runs.size(), 2U);
   }
-  write_file(path_, whole.substr(0, 30));  // in the session's own line
+  write_file(path_, whole.substr(0, 30));  // cuts the session's own line
   EXPECT_TRUE(load_parts(path_).empty());
   file = open(Existing::resume);
   file->add(make_run("00_fp32_baseline", 0, 20));
@@ -1051,7 +1052,7 @@ TEST_F(ResultsFileTest, WhatFailedIsThereUntilItWasRunAgain) {
   file.reset();
   file = open(Existing::retry);
   file->add(make_run("01_causal_mask", 0, 20));
-  file.reset();  // interrupted
+  file.reset();  // ends without finish()
   EXPECT_EQ(load_results(path_).runs.size(), 3U);
   file = open(Existing::retry);
   file->add(make_run("00_fp32_baseline", 1, 21));
@@ -1066,7 +1067,7 @@ TEST_F(ResultsFileTest, TwoRunsDoNotWriteOneFile) {
   EXPECT_TRUE(says(input_error([&] { open(Existing::resume); }), {path_}));
 }
 
-// What the file holds is of no use yet: the run that writes it may add to it.
+// Another run's open file isn't read: that run may still add to it.
 TEST_F(ResultsFileTest, WhatAnotherRunWritesIsNotRead) {
   const auto file = open(Existing::refuse);
   const Json another = {{"rungs", {"00_fp32_baseline"}}, {"steps", 6}};

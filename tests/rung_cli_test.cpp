@@ -1,4 +1,4 @@
-// A rung's executable from outside: options, files, exit codes, events, signals.
+// A rung's executable: options, files, exit codes, events, signals.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
@@ -50,7 +50,7 @@ struct Result {
 class RungCli : public testing::Test {
  protected:
   void SetUp() override {
-    // Text that repeats every 16 tokens.
+    // The text repeats every 16 tokens.
     std::vector<uint16_t> tokens(4000);
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(i * 7 % 16);
     write_token_file(path("data.bin"), tokens);
@@ -58,7 +58,7 @@ class RungCli : public testing::Test {
 
   std::string path(const std::string& name) const { return folder_ / name; }
 
-  /// A model that steps in a millisecond, on the repeating text.
+  /// Options of a model that steps in a millisecond, on the repeating text.
   Args tiny(const Args& more) const {
     Args args = {"--backend", "cpu",        "--data",       path("data.bin"),
                  "--vocab",   path("none"), "--layers",     "2",
@@ -69,7 +69,7 @@ class RungCli : public testing::Test {
     return args;
   }
 
-  /// Starts a rung with events on descriptor 3; `setup` runs in the child before it.
+  /// Starts a rung with events on descriptor 3; calls `setup` in the child first.
   template <class Setup>
   pid_t start(const Args& args, Setup setup, const char* rung = kRung) const {
     const std::string program = std::string(STEPLADDER_BIN) + "/" + rung;
@@ -89,7 +89,7 @@ class RungCli : public testing::Test {
     redirect(out, 1);
     redirect(err, 2);
     redirect(events, 3);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that times out leaves nothing behind
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that times out leaves no child behind
     setup();
     execv(argv[0], argv.data());
     _exit(127);
@@ -116,7 +116,7 @@ class RungCli : public testing::Test {
         args, [] {}, rung));
   }
 
-  /// Exit code, and one line on stderr that holds `what`.
+  /// Expects the exit code, and one line on stderr that contains `what`.
   static void expect_error(const Result& result, int code, const std::string& what) {
     EXPECT_EQ(result.code, code) << result.err;
     EXPECT_TRUE(result.err.starts_with(std::string(kRung) + ": error: ")) << result.err;
@@ -185,7 +185,7 @@ TEST_F(RungCli, WhatItWritesReplacesNoFileOfAnotherKind) {
     write_file(mine, text);
     expect_error(run(tiny({"--steps", "1", option, mine})), kExitUsage, mine);
     EXPECT_EQ(read_file(mine), text) << option;
-    write_file(mine, "");  // as mktemp leaves it
+    write_file(mine, "");  // an empty file, as mktemp makes
     for (const char* time : {"first", "again"})
       EXPECT_EQ(run(tiny({"--steps", "1", option, mine})).code, 0) << option << ", " << time;
     fs::remove(mine);
@@ -205,7 +205,7 @@ TEST_F(RungCli, NoFileThatItWritesReplacesAnother) {
 TEST_F(RungCli, WeightsAndCheckpointsReplaceOnlyTheirLikeOfOurs) {
   ASSERT_EQ(
       run(tiny({"--steps", "1", "--checkpoint", path("state"), "--save-weights", path("weights")})).code, 0);
-  std::string others = read_file(path("weights"));  // as Hugging Face has it, without a word of ours
+  std::string others = read_file(path("weights"));  // a file of Hugging Face, without our metadata
   others.replace(others.find("stepladder.config"), 17, "somebodys.comment");
   write_file(path("others"), others);
   for (const auto& [option, file] :
@@ -251,7 +251,7 @@ TEST_F(RungCli, BadDataIsAUsageErrorThatNamesTheFile) {
   expect_error(with("empty.bin", ""), kExitUsage, path("empty.bin"));
   const Result tokens = with("short.bin", std::string("a\0b\0", 4));
   expect_error(tokens, kExitUsage, path("short.bin"));
-  EXPECT_TRUE(says(tokens.err, {"2 tokens", "65"})) << tokens.err;  // too few for B T + 1
+  EXPECT_TRUE(says(tokens.err, {"2 tokens", "65"})) << tokens.err;  // fewer than B T + 1 tokens
   std::string outside = good;
   outside[1024 + 11] = '\x01';  // token 5 becomes >= 256
   expect_error(with("outside.bin", outside), kExitUsage, path("outside.bin"));
@@ -278,7 +278,7 @@ TEST_F(RungCli, BatchThatDoesNotFitTellsTheLargestThatDoes) {
   std::smatch fits;
   const std::string reason = result.last()["reason"];
   ASSERT_TRUE(std::regex_search(reason, fits, std::regex("iB .* --batch (\\d+)$"))) << reason;
-  // Free memory moves a little between two runs.
+  // The margin of 2 covers changes of free memory between two runs.
   const Result next = with_batch(std::to_string(std::stoll(fits[1]) + 2));
   EXPECT_EQ(next.last()["status"], "oom");
 }
@@ -302,7 +302,7 @@ TEST_F(RungCli, EveryRungLearnsARepeatingText) {
     EXPECT_EQ(result.code, 0) << result.err;
     const auto steps = result.of("step");
     ASSERT_EQ(steps.size(), 20U) << rung.name;
-    EXPECT_NEAR(steps.front()["loss"], std::log(256.0), 0.1) << rung.name;  // uniform over the vocabulary
+    EXPECT_NEAR(steps.front()["loss"], std::log(256.0), 0.1) << rung.name;  // uniform probabilities
     EXPECT_LT(steps.back()["loss"], 0.6 * steps.front()["loss"].get<double>()) << rung.name;
   }
 }
@@ -399,7 +399,8 @@ TEST_F(RungCli, TheBoxHasWhatIsOnAlone) {
   EXPECT_TRUE(std::regex_search(asked, on)) << asked;
 }
 
-/// 4 batches of 2 x 32 tokens in each of 5 shards to train on, and one for validation; no two batches alike.
+/// Writes 5 training shards, each with 4 batches of 2 x 32 tokens, and a validation shard; no two batches are
+/// alike.
 void write_shards(const fs::path& folder) {
   fs::create_directory(folder);
   for (size_t shard = 0; shard < 6; ++shard) {
@@ -425,7 +426,7 @@ TEST_F(RungCli, ResumedRunOnShardsIsBitwiseTheUninterruptedOne) {
         EXPECT_EQ(result.code, 0) << result.err;
         return result;
       };
-      // 16 steps of 3 batches are more than two epochs of 20; the checkpoint is in the middle of a shard.
+      // 16 steps of 3 batches are more than two epochs of 20 batches; the checkpoint falls within a shard.
       const Result whole = train("16", {"--checkpoint", path("whole"), "--seed", "7"});
       train("9", {"--checkpoint", path("half"), "--seed", "7"});
       const Result rest = train("16", {"--resume", path("half"), "--checkpoint", path("resumed")});
@@ -476,7 +477,7 @@ TEST_F(RungCli, ResumedRunIsBitwiseTheUninterruptedOne) {
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(rest.of("step")[i]["loss"], whole.of("step")[i + 3]["loss"]);
   EXPECT_FALSE(read_file(path("whole")).empty());
   EXPECT_TRUE(read_file(path("whole")) == read_file(path("resumed")));
-  // The checkpoint brings its own shape.
+  // A resumed run takes the model's shape from the checkpoint.
   const Result alone = run({"--backend", "cpu", "--data", path("data.bin"), "--batch", "2", "--resume",
                             path("whole"), "--steps", "7"});
   EXPECT_EQ(alone.code, 0) << alone.err;
@@ -518,7 +519,7 @@ TEST_F(RungCli, RungsOfTheLadderOfLearningGoOnToTheLastBitAndSample) {
     EXPECT_EQ(sample.code, 0) << sample.err;
     EXPECT_EQ(sample.out.size(), 2U + 8U + 1U) << name;
     EXPECT_EQ(run(resumed, name).out, sample.out) << name;
-    // Its files are no other rung's: of another architecture, or without AdamW's moments of the matrices.
+    // Rung 13 refuses these checkpoints: they have another architecture, or no AdamW moments of the matrices.
     const Result other = run(resumed, "13_cuda_graphs");
     EXPECT_EQ(other.code, kExitUsage) << name;
     EXPECT_TRUE(says(other.err, {path("whole"), rung.name == "01_muon" ? "stepladder.m.h.0.attn.c_attn.weight"
@@ -578,7 +579,7 @@ TEST_F(RungCli, ASignalThatItWasStartedToIgnoreIsIgnored) {
 }
 
 TEST_F(RungCli, AStopSignalIsAnsweredAtOnce) {
-  for (const bool heard : {false, true}) {  // by a harness, whose own answer is enough
+  for (const bool heard : {false, true}) {  // a harness that hears events prints its own answer
     Args args = tiny({"--steps", "1000000", "--checkpoint", path("stopped"), "--checkpoint-every", "1"});
     if (heard) args.insert(args.end(), {"--events", "3"});
     const pid_t child = start(args, [] {});
@@ -601,7 +602,7 @@ TEST_F(RungCli, CheckpointThatCannotBeWrittenKeepsTheOldOne) {
   const Result result = wait(start(tiny({"--steps", "2", "--checkpoint", path("kept")}), full_disk));
   expect_error(result, kExitUsage, path("kept"));
   EXPECT_TRUE(read_file(path("kept")) == before);
-  // What is bound to fail does so before the first step.
+  // A checkpoint that can't be written fails before the first step.
   const Result nowhere = run(tiny({"--steps", "2", "--checkpoint", path("none/kept")}));
   expect_error(nowhere, kExitUsage, path("none/kept"));
   EXPECT_EQ(nowhere.out, "");
@@ -621,7 +622,7 @@ TEST_F(RungCli, TooLittleMemoryToMapIsAnErrorAndNoHang) {
         alarm(seconds);
       }));
     };
-    if (limited(10, {"--version"}).code == -SIGALRM) continue;  // OpenBLAS 0.3.29 hangs when it is loaded
+    if (limited(10, {"--version"}).code == -SIGALRM) continue;  // OpenBLAS 0.3.29 hangs while it loads
     const Result result = limited(60, tiny({"--steps", "2"}));
     if (result.err.find("error while loading shared libraries") != std::string::npos)
       GTEST_SKIP() << "CUDA's alone are larger";

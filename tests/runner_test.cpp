@@ -28,8 +28,8 @@ namespace {
 std::atomic<time_t> suspended_s = 0;
 }
 
-/// The C library's, on a machine that was suspended for so long: the clock since boot counts it, others
-/// don't.
+/// Replaces the C library's clock_gettime() to imitate a machine that was suspended for `suspended_s`: only
+/// the clock since boot counts that time.
 extern "C" int clock_gettime(clockid_t clock, timespec* now) noexcept {
   const long failed = ::syscall(SYS_clock_gettime, clock, now);
   if (failed == 0 && clock == CLOCK_BOOTTIME) now->tv_sec += suspended_s;
@@ -181,7 +181,7 @@ TEST_F(RunnerTest, EnergyOfItsOnlyDeviceIsReadThoughTheTrainerDoesNotTellWhichIt
   EXPECT_TRUE(run.summary->to_loss->joules) << run.summary->joules_unknown;
 }
 
-/// Shell of a rung that evaluates before the first step, and after each.
+/// Shell code of a rung that evaluates before the first step and after each step.
 const std::string kEvaluates =
     R"(say '{"event":"eval","step":'$i',"val_loss":'$((10 - i)).25'}'; [ $((10 - i)) -lt ${ends_below:-0} ] && break)";
 
@@ -219,7 +219,7 @@ TEST_F(RunnerTest, TimeToALossIsThatOfAllStepsBeforeTheEvaluationThatReachedIt) 
 TEST_F(RunnerTest, ALossThatIsNotReachedIsSaidAndTheRunIsKept) {
   workload_.until_loss = 2;
   fake_.before_step = kEvaluates;
-  fake_.before_end = "trap 'exit 3' EXIT";  // as a rung ends then
+  fake_.before_end = "trap 'exit 3' EXIT";  // a rung's exit status when it misses the loss
   const stepladder::Run run = measure();
   ASSERT_EQ(run.status, Status::ok) << run.reason;
   EXPECT_FALSE(run.summary->to_loss->reached);
@@ -228,7 +228,7 @@ TEST_F(RunnerTest, ALossThatIsNotReachedIsSaidAndTheRunIsKept) {
   EXPECT_EQ(measure().status, Status::crash) << "an exit status of a loss that nobody asked for";
 }
 
-/// Makes an energy counter as in /sys/class/powercap; the file that counts.
+/// Makes an energy counter as in /sys/class/powercap. Returns the file with the count.
 std::string counter_in(const TempFolder& rapl) {
   std::filesystem::create_directory(rapl / "intel-rapl:0");
   write_file(rapl / "intel-rapl:0/name", "package-0\n");
@@ -245,8 +245,8 @@ TEST_F(RunnerTest, EnergyOfEvaluationsIsNotThatOfTraining) {
   workload_.telemetry = &telemetry;
   workload_.until_loss = 2;
   workload_.eval_every = 3;
-  // A joule each step, a thousand each evaluation; the harness has time to read in between.
-  const auto use = [&](int joules) {  // a real counter is never empty in between
+  // Each step takes 1 J, each evaluation 1,000 J, with time for the harness to read between them.
+  const auto use = [&](int joules) {  // a real counter's file is never empty
     return cat("uj=$((${uj:-0} + ", joules, "000000)); echo $uj >", counter, ".new; mv ", counter, ".new ",
                counter, "; ");
   };
@@ -306,7 +306,7 @@ TEST_F(RunnerTest, ARunThatEndsAboveTheLossItWasToReachIsACrash) {
 
 TEST_F(RunnerTest, KeepsNoMoreDigitsThanWereMeasured) {
   fake_.step_ms = "0.12363399999418";
-  fake_.loss = "10.979999542236328";  // a float, widened
+  fake_.loss = "10.979999542236328";  // a float printed as double
   const stepladder::Run run = measure();
   ASSERT_EQ(run.status, Status::ok) << run.reason;
   EXPECT_EQ(number_text(run.steps[0].step_ms), "0.123634");
@@ -359,7 +359,7 @@ TEST_F(RunnerTest, WhetherRanksAreIndependentIsNotForATrainerToSay) {
 }
 
 TEST_F(RunnerTest, ADeviceMayHaveNoUuid) {
-  fake_.device = R"(,"device":{"backend":"cuda","name":"fake"})";  // as llm.c tells it
+  fake_.device = R"(,"device":{"backend":"cuda","name":"fake"})";  // llm.c reports no UUID
   const stepladder::Run run = measure();
   EXPECT_EQ(run.status, Status::ok) << run.reason;
 }
@@ -368,7 +368,7 @@ TEST_F(RunnerTest, SummaryLeavesOutTheWarmup) {
   fake_.step_ms = "$((i < 2 ? 20 - i * 9 : 10 + i % 2))";  // 20 11 | 10 11 10 11
   const stepladder::Run run = measure();
   ASSERT_EQ(run.status, Status::ok) << run.reason;
-  // 20 lies outside the steps kept, so one more step is left out: 20 11 10 | 11 10 11
+  // The kept steps exclude 20, so one more step is warm-up: 20 11 10 | 11 10 11
   EXPECT_EQ(run.summary->warmup_steps, 3);
   EXPECT_TRUE(run.steps[2].warmup);
   EXPECT_FALSE(run.steps[3].warmup);
@@ -419,7 +419,7 @@ TEST_F(RunnerTest, AHangIsATimeoutAndNothingIsLeftRunning) {
                           "; while :; do sleep 1; done; }");
   stepladder::Run run;
   std::chrono::steady_clock::duration took{};
-  // As long as it takes this machine to come as far as the hang.
+  // Doubles the time limit until the child gets as far as its hang.
   for (workload_.timeout_s = 1.0; !std::filesystem::exists(folder_ / "grandchild");
        workload_.timeout_s *= 2) {
     const auto start = std::chrono::steady_clock::now();
@@ -473,7 +473,7 @@ TEST_F(RunnerTest, WhatTheRungReportsIsItsStatus) {
 }
 
 TEST_F(RunnerTest, AFailureIsReadWhateverBytesItsReasonHas) {
-  // Printed as \303 by the shell: half a character of UTF-8.
+  // The shell prints \303, half a UTF-8 character, and other invalid bytes.
   for (const char* bytes : {"\\303", "\\377", "\\340\\200\\200", "\\355\\240\\200", "\\364\\220\\200\\200"}) {
     fake_.before_start =
         cat(R"(printf '{"event":"error","status":"oom","reason":"caf)", bytes, R"("}\n' >&3; exit 5)");
@@ -562,7 +562,7 @@ TEST_F(RunnerTest, AWrongFieldIsNamedWithItsEvent) {
 
 TEST_F(RunnerTest, ABatchOfNothingIsACrash) {
   for (const char* shape : {R"("B":0,"T":64)", R"("B":4,"T":-1)", R"("B":4,"T":9223372036854775807)"}) {
-    workload_.config = {{"model", "gpt2-tiny"}};  // check-trainer asks for none where a command takes none
+    workload_.config = {{"model", "gpt2-tiny"}};  // check-trainer may ask for no B and T
     fake_.before_start = cat(
         R"(say '{"event":"start","variant":"'$name'","source_hash":"'$source_hash'","backend":"cpu","config":{)",
         shape, "}}'; exit 0");
@@ -637,7 +637,7 @@ TEST_F(RunnerTest, SourcesAreHashedInPiecesAndOnlyAgainWhenTheyHaveChanged) {
     const std::string text = read_file(file);
     return std::stoull(text.substr(text.find(key) + key.size()));
   };
-  write_file("/proc/self/clear_refs", "5");  // the peak starts from here
+  write_file("/proc/self/clear_refs", "5");  // resets the peak
   const auto before = number("/proc/self/status", "VmHWM:");
   const std::string hash = program.source_hash();
   EXPECT_LT(number("/proc/self/status", "VmHWM:") - before, kSize / 1024 / 2) << "KiB: it is held in memory";
@@ -662,7 +662,7 @@ TEST_F(RunnerTest, AMissingExecutableIsNamed) {
 TEST_F(RunnerTest, DivergenceNamesTheStepAndTheValues) {
   const stepladder::Run baseline = measure();
   EXPECT_EQ(divergence(baseline, measure(), 0.0), "");
-  fake_.loss = "4.$((90 - i + (i == 3) * 5))";  // step 3: 4.92 for 4.87
+  fake_.loss = "4.$((90 - i + (i == 3) * 5))";  // 4.92 instead of 4.87 at step 3
   const stepladder::Run other = measure();
   EXPECT_EQ(divergence(baseline, other, 0.0103), "");
   const std::string reason = divergence(baseline, other, 0.0102);
@@ -676,7 +676,7 @@ TEST(Divergence, LossesOfZeroAreTheSame) {
   EXPECT_EQ(divergence(one, other, 0.0), "");
   other.steps[0].loss = 1e-9;
   EXPECT_NE(divergence(one, other, 0.1), "");
-  other.steps[0].loss.reset();  // as a file may say
+  other.steps[0].loss.reset();  // files may lack a loss
   EXPECT_NE(divergence(one, other, 0.1), "");
 }
 
@@ -747,12 +747,12 @@ TEST(Child, AnEventThatIsTornIsNotHandedOver) {
 TEST(Child, EndsNoProcessThatIsNotOfItsJob) {
   const TempFolder folder;
   const std::string pid = folder / "pid";
-  // Of a shell that ends during the job, which makes this process its parent.
+  // A shell ends during the job and leaves its child to this process.
   const pid_t shell = fork();
   if (shell == 0) execlp("sh", "sh", "-c", cat("sleep 100 & echo $! >", pid, "; sleep 0.5").c_str(), nullptr);
   while (!std::filesystem::exists(pid) || read_file(pid).empty())
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // some clock ticks
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // several clock ticks
   EXPECT_EQ(output_of({"sh", "-c", "sleep 1"}, 30.0), "");
   const pid_t other = std::stoi(read_file(pid));
   EXPECT_TRUE(alive(other));

@@ -22,7 +22,7 @@ TEST(Sample, TemperatureZeroTakesTheMostLikelyWhateverTheDraw) {
 }
 
 TEST(Sample, DrawsInProportionToTheSoftmax) {
-  // Weights 1 : 2 : 5.
+  // These logits have the weights 1 : 2 : 5.
   const std::vector<float> logits = {0.0F, std::log(2.0F), std::log(5.0F)};
   std::map<int32_t, int> drawn;
   for (int i = 0; i < 8000; ++i) ++drawn[sample_token(logits, {1.0F, 0}, (i + 0.5) / 8000)];
@@ -32,7 +32,7 @@ TEST(Sample, DrawsInProportionToTheSoftmax) {
 }
 
 TEST(Sample, TemperatureDividesTheLogits) {
-  // At temperature 1/2 the weights are squared: 1 : 4.
+  // At temperature 1/2 the weights 1 : 2 are squared: 1 : 4.
   const std::vector<float> logits = {0.0F, std::log(2.0F)};
   EXPECT_EQ(sample_token(logits, {0.5F, 0}, 0.19), 0);
   EXPECT_EQ(sample_token(logits, {0.5F, 0}, 0.21), 1);
@@ -84,8 +84,7 @@ TEST(Sample, RefusesOptionsThatMeanNothing) {
   EXPECT_TRUE(says(input_error([&] { sample_token(logits, {1.0F, -1}, 0.5); }), {"top-k -1"}));
 }
 
-// ---- generate: a rung on the CPU, the first where none is said, weights as initialised
-// -----------------------------------------
+// ---- generate: a rung on the CPU, 00 by default, weights as initialised ----------------------------------
 
 struct Speaker {
   explicit Speaker(int64_t V = 50257, const std::string& rung = "00_fp32_baseline") {
@@ -110,7 +109,7 @@ struct Speaker {
 
 TEST(Generate, TakesPositionsThatFp8CanMultiply) {
   EXPECT_EQ(positions_to_sample(1, 64, 1024), 80);
-  EXPECT_EQ(positions_to_sample(0, 16, 1024), 32);  // end-of-text comes first
+  EXPECT_EQ(positions_to_sample(0, 16, 1024), 32);  // an end-of-text token comes first
   EXPECT_EQ(positions_to_sample(16, 16, 1024), 32);
   EXPECT_EQ(positions_to_sample(1000, 64, 1024), 1024);
   EXPECT_EQ(positions_to_sample(1, 64, 40), 40);
@@ -120,7 +119,7 @@ TEST(Generate, RepeatsItselfForASeedAndNotForAnother) {
   Speaker speaker(500);
   const std::vector<int32_t> prompt = {1, 2, 3};
   const SampleOptions options{1.0F, 0, 7}, other{1.0F, 0, 8};
-  const auto tokens = generate(*speaker.trainer, prompt, 12, options);  // beyond the 8 positions
+  const auto tokens = generate(*speaker.trainer, prompt, 12, options);  // more than the 8 positions
   EXPECT_EQ(tokens.size(), 12U);
   EXPECT_EQ(generate(*speaker.trainer, prompt, 12, options), tokens);
   EXPECT_NE(generate(*speaker.trainer, prompt, 12, other), tokens);
@@ -139,7 +138,7 @@ TEST(Generate, FeedsWhatItDrewBack) {
 TEST(Generate, CountsLogitsAsATrainerCapsThem) {
   Speaker capped(500, "07_soft_cap"), plain(500, "06_zero_projections");
   const std::vector<int32_t> prompt = {1, 2, 3};
-  for (Speaker* speaker : {&capped, &plain})  // logits large enough to be capped
+  for (Speaker* speaker : {&capped, &plain})  // scales logits so that they are capped
     for (const NamedTensor& p : speaker->trainer->tensors().params.each())
       if (p.name == "ln_f.weight") (*speaker->ops)(Affine{p.tensor, p.tensor, 500.0F, 0.0F});
   for (Speaker* speaker : {&capped, &plain}) speaker->trainer->prepare();

@@ -1,4 +1,4 @@
-// Scaling over devices: what is made of measured runs, and what the model predicts without any.
+// Scaling over devices: rows computed from measured runs, and the model's predictions.
 #include "bench/report/scaling.h"
 
 #include <gtest/gtest.h>
@@ -25,13 +25,13 @@ TEST(ScalingModel, OneDeviceCommunicatesNothing) {
 }
 
 TEST(ScalingModel, ARingPassesEachByteAlmostTwice) {
-  // 2 (n-1)/n S / bandwidth
+  // A ring takes 2 (n-1)/n S / bandwidth.
   EXPECT_DOUBLE_EQ(predict_scaling(0.1, 1e9, 4, 2, kLinks).communication_s, 0.01);
   EXPECT_DOUBLE_EQ(predict_scaling(0.1, 1e9, 4, 4, kLinks).communication_s, 0.015);
 }
 
 TEST(ScalingModel, BetweenMachinesGoesOneDevicesShare) {
-  // Two machines of eight: 2 7/8 S / inside, and of S/8 2 1/2 / between.
+  // Two machines of eight devices take 2 * 7/8 S / inside + 2 * 1/2 (S/8) / between.
   EXPECT_DOUBLE_EQ(predict_scaling(0.1, 1e9, 4, 16, kLinks).communication_s, 0.0175 + 0.125e9 / 10e9);
 }
 
@@ -42,7 +42,7 @@ TEST(ScalingModel, OnlyTheLastBucketShowsWhileBackwardIsLonger) {
 }
 
 TEST(ScalingModel, WhatBackwardCannotHideShows) {
-  const auto p = predict_scaling(0.003, 1e9, 4, 2, kLinks);  // backward 2 ms, 3/4 of which hide
+  const auto p = predict_scaling(0.003, 1e9, 4, 2, kLinks);  // backward 2 ms, 3/4 of which hides
   EXPECT_DOUBLE_EQ(p.exposed_s, 0.01 - 0.0015);
   EXPECT_DOUBLE_EQ(p.efficiency, 0.003 / (0.003 + 0.0085));
 }
@@ -73,7 +73,8 @@ TEST(ScalingModel, KnowsOnlyLinksThatItHasASourceForByTheDevicesWholeName) {
 
 // ---- measured --------------------------------------------------------------------------------------------
 
-/// `variant` on `devices` with B = `batch` on each, of `ms` in the first round and 1 ms more in the second.
+/// Adds two runs of `variant` on `devices`, B = `batch` on each: steps of `ms` in the first round, 1 ms more
+/// in the second.
 void add(Results& results, const std::string& variant, int64_t devices, int64_t batch, double ms,
          bool independent = false) {
   for (int64_t round = 0; round < 2; ++round) {

@@ -1,4 +1,4 @@
-"""The contract of the files, and how files are held to it."""
+"""The schema of results files, and how files are checked against it."""
 
 import json
 import re

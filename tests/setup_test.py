@@ -1,5 +1,5 @@
-"""scripts/setup.sh on made-up machines: what it installs, what it refuses and with which way out, and what it compiles CUDA
-code for."""
+"""scripts/setup.sh on made-up machines: what it installs, what it refuses and with which advice, and the architectures
+that it compiles CUDA code for."""
 
 import json
 import re
@@ -15,7 +15,7 @@ LISTED = {"12.4": "50 52 60 61 70 75 80 86 87 89 90", "13.0": "75 80 86 87 88 89
 
 
 class Machine(unittest.TestCase):
-    """A folder with setup.sh, and a PATH of core utilities and the programs of the test."""
+    """A folder with setup.sh, and a PATH with only core utilities and the test's programs."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
@@ -46,12 +46,12 @@ class Machine(unittest.TestCase):
         path.touch()
 
     def known(self, **versions: str) -> None:
-        """What pkg-config knows, and OpenBLAS and PCRE2."""
+        """Writes a pkg-config that knows these versions, and OpenBLAS and PCRE2."""
         cases = "".join(f"{name}) echo {version} ;; " for name, version in versions.items())
         self.program("pkg-config", f'case "$*" in --exists*) exit 0 ;; esac; case $2 in {cases}*) exit 1 ;; esac')
 
     def apt_get(self, *made: str) -> None:
-        """An apt-get that notes how it is called, and makes these programs."""
+        """Writes an apt-get that notes its arguments and makes these programs."""
         copies = "\n".join(f"cp {self.bin}/true {self.bin}/{name}" for name in made)
         self.program("apt-get", f'echo "$*" >>{self.root}/apt\n[[ $* != *install* ]] || {{ {copies or "true"}\n}}')
         (self.bin / "cp").symlink_to(shutil.which("cp"))
@@ -60,7 +60,7 @@ class Machine(unittest.TestCase):
         return (self.root / "apt").read_text() if (self.root / "apt").exists() else ""
 
     def bash(self, commands: str, **environment: str) -> subprocess.CompletedProcess:
-        # No pip may be called: what it was asked to install is noted instead.
+        # pip must not run: its requested packages are noted instead.
         begin = ("source scripts/setup.sh; CUDA_TOOLKITS=() SYSTEM_PREFIXES=(); cudnn_frontend() { echo none; }; "
                  "python_environment() { echo \"$2\" >>pip; mkdir -p .venv-cuda/lib/python3.1/site-packages/nvidia/cu13/lib; "
                  "mkdir -p $1; touch $1/stamp; }; ")
@@ -124,7 +124,7 @@ class Packages(Machine):
         header = self.root / ".venv-build/lib/python3.10/site-packages/nlohmann_json/include/nlohmann/json.hpp"
         header.parent.mkdir(parents=True)
         header.touch()
-        for run in range(2):  # the second finds all in place
+        for run in range(2):  # the second run finds everything in place
             done = self.bash(f"require_packages {self.NEEDED}; command -v cmake; command -v python3")
             self.assertEqual((done.returncode, done.stdout.split()),
                              (0, [str(self.root / ".venv-build/tools/cmake"), str(self.bin / "python3")]), done.stderr)
@@ -146,7 +146,7 @@ class Packages(Machine):
         self.refused("libcli11-dev", "1.9.1", "build/apt.log")
         self.assertEqual(self.asked_apt(), "")
         self.program("id", "echo 0")
-        self.refused("libcli11-dev", "1.9.1", "2.1", "no newer")  # apt-get has installed what it has
+        self.refused("libcli11-dev", "1.9.1", "2.1", "no newer")  # apt-get has no newer version
 
     def test_what_is_only_wanted_is_gone_without(self) -> None:
         done = self.bash("want_packages 'two machines' openmpi-bin; echo on")
@@ -156,7 +156,7 @@ class Packages(Machine):
 
 class Cuda(Machine):
     def gpus(self, driver: str, *devices: str) -> None:
-        """nvidia-smi of devices such as "Tesla T4, 7.5"."""
+        """Writes an nvidia-smi that lists these devices, such as "Tesla T4, 7.5"."""
         lines = "\n".join(f"{index}, {device}" for index, device in enumerate(devices))
         drivers = "\n".join([driver] * len(devices))
         self.program("nvidia-smi", f"""case "$*" in
@@ -166,7 +166,7 @@ class Cuda(Machine):
 esac""")
 
     def nvcc(self, release: str, refuses: str = "") -> None:
-        """A toolkit's compiler, which refuses those C++ compilers; "default" is the one that it takes by itself."""
+        """Writes an nvcc that refuses these C++ compilers; "default" is the compiler that nvcc takes without -ccbin."""
         listed = " ".join(f"compute_{each}" for each in LISTED.get(release, "50").split())
         self.program("nvcc", f"""case "$*" in
   --version) echo 'Cuda compilation tools, release {release}, V{release}.99' ;;
@@ -176,7 +176,7 @@ esac""")
 esac""")
 
     def chosen(self, commands: str = "", **environment: str) -> tuple[str, str, str]:
-        """The preset, its architectures, and what was said."""
+        """The chosen preset, its architectures, and stderr."""
         done = self.bash(f'{commands} choose_backend; echo "$PRESET ${{ARCHITECTURES:-}}"', **environment)
         self.assertEqual(done.returncode, 0, done.stderr)
         preset, _, architectures = done.stdout.strip().partition(" ")

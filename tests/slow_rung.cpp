@@ -1,4 +1,4 @@
-// The first rung with steps that take five times as long: for the test of what is to find a slower rung.
+// The first rung with steps five times as long, for the test that a gate finds a slower rung.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -10,7 +10,7 @@
 #pragma push_macro("STEPLADDER_RUNG")
 #undef STEPLADDER_RUNG
 #define STEPLADDER_RUNG(TrainerClass) using FirstRung = TrainerClass
-#define final  // a class derives from it
+#define final  // so that SlowRung can derive from the trainer
 #include "variants/00_fp32_baseline.cpp"
 #undef final
 #pragma pop_macro("STEPLADDER_RUNG")
@@ -26,7 +26,7 @@ struct SlowRung : FirstRung {
     const auto start = Clock::now();
     FirstRung::step(data, step, lr);
     ops.synchronize();
-    std::this_thread::sleep_until(start + 5 * (Clock::now() - start));  // other tests may have the core
+    std::this_thread::sleep_until(start + 5 * (Clock::now() - start));  // leaves the core to others
   }
 };
 

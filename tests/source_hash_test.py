@@ -1,4 +1,4 @@
-"""Which sources a rung's hash covers."""
+"""The sources that a rung's hash covers."""
 
 import functools
 import re
@@ -22,7 +22,7 @@ def here():
 
 
 def changed_by(*touched, rung=RUNGS[0], hashed=None):
-    """Whether a rung's hash is another after a change to these files of model/."""
+    """Whether changes to these files of model/ change a rung's hash."""
     hashed = hashed or (lambda model: source_hash(rung, model))
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(ROOT / "model", Path(folder, "model"))
@@ -43,7 +43,7 @@ class SourceHash(unittest.TestCase):
             before = source_hash(RUNGS[0], Model(Path(folder)))
             Path(folder, "model/arena.cpp").unlink()
             self.assertNotEqual(source_hash(RUNGS[0], Model(Path(folder))), before)
-        # The build makes the hash anew where the list of sources is another.
+        # The build renews the hash when the list of sources changes.
         rules = (ROOT / "cmake/trainers.cmake").read_text()
         self.assertRegex(rules, r"DEPENDS [^)]*generated/hashed_sources\.txt")
 

@@ -12,7 +12,7 @@ TEST_F(StagingGpuTest, CopyConvertsBetweenAllTypes) {
   for (const DType from : kFloatTypes) {
     for (const DType to : kFloatTypes) {
       for (const int64_t n : {int64_t{1}, int64_t{1023}, int64_t{300'001}}) {
-        // From below the smallest f16 to above the largest: ties, subnormals and infinities.
+        // Values range from below the smallest f16 to above the largest: ties, subnormals and infinities.
         Array x = reals({n}, -26.0F, 18.0F);
         for (float& v : x.values) v = std::exp2(v) * (uniform() < 0.5F ? -1.0F : 1.0F);
         for (size_t i = 0; i < x.values.size(); i += 3)
@@ -52,14 +52,15 @@ TEST_F(StagingGpuTest, StagedBatchesArriveInOrderWhileOpsRun) {
   std::array<std::shared_ptr<void>, 2> host;
   for (auto& block : host) block = cuda_->device().allocate_host(kN * sizeof(float));
   const auto stage = [&](int step) {
-    // The Stage of two steps before is done with this memory: the one in between waited for it.
+    // The Stage two steps earlier has finished reading this memory, since the last step's Stage waited for
+    // it.
     auto* values = static_cast<float*>(host[static_cast<size_t>(step % 2)].get());
     for (int64_t i = 0; i < kN; ++i) values[i] = static_cast<float>(step * 1000 + i % 1000);
     (*cuda_)(Stage{staged, values});
   };
   stage(0);
   for (int step = 0; step < kSteps; ++step) {
-    (*cuda_)(Affine{work, work, 0.5F, 1.0F});  // the device is behind
+    (*cuda_)(Affine{work, work, 0.5F, 1.0F});  // keeps the device behind the host
     (*cuda_)(Receive{batch, staged});
     if (step + 1 < kSteps) stage(step + 1);
     (*cuda_)(Affine{work, work, 0.5F, 1.0F});

@@ -13,7 +13,7 @@ namespace {
 using Samples = std::vector<double>;
 
 TEST(Statistics, QuantileInterpolatesAsType7) {
-  // numpy.quantile([3, 1, 4, 1, 5, 9, 2, 6], [0, .1, .25, .5, .9, 1])
+  // The values of numpy.quantile([3, 1, 4, 1, 5, 9, 2, 6], [0, .1, .25, .5, .9, 1]).
   const Samples x = {3, 1, 4, 1, 5, 9, 2, 6};
   EXPECT_DOUBLE_EQ(quantile(x, 0.0), 1.0);
   EXPECT_DOUBLE_EQ(quantile(x, 0.1), 1.0);
@@ -53,7 +53,7 @@ TEST(Statistics, ARangeOfFewerThanSixRoundsIsNoIntervalOf95Percent) {
 }
 
 TEST(Statistics, AnIntervalHoldsTheMedianInAtLeast95Percent) {
-  // P(Binomial(n, 1/2) < k) <= 2.5 % < P(Binomial(n, 1/2) <= k), by hand.
+  // k is the largest with P(Binomial(n, 1/2) < k) <= 2.5 %, computed by hand.
   for (const auto& [n, k] : {std::pair(5, 0), {6, 0}, {8, 0}, {9, 1}, {11, 1}, {12, 2}, {15, 3}, {20, 5}}) {
     Samples rounds;
     for (int i = 0; i < n; ++i) rounds.push_back(i * 7 % n);  // 0 to n - 1, in another order

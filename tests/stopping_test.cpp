@@ -10,7 +10,7 @@ Stopping stopping(int64_t rounds, std::optional<double> until_ci = {},
   return {.rounds = rounds, .until_ci = until_ci, .max_rounds = 9, .max_time_s = max_time_s};
 }
 
-/// One rung over rounds of these medians, each run having taken a second.
+/// Results of one rung with these medians, a round each; each run took a second.
 Results over(const std::vector<double>& medians) {
   Results results;
   for (double ms : medians) {
@@ -26,7 +26,7 @@ Results over(const std::vector<double>& medians) {
   return results;
 }
 
-/// The same runs of another rung; those of the rounds before `throttled` were throttled.
+/// `results` with the same runs of another rung added, throttled in the rounds before `throttled`.
 Results with_another(Results results, int64_t throttled) {
   for (size_t i = 0, n = results.runs.size(); i < n; ++i) {
     stepladder::Run run = results.runs[i];

@@ -184,7 +184,7 @@ TEST(Table, CellsCannotDriveTheTerminal) {
 }
 
 TEST(Text, PrintableKeepsWholeCharactersAndNoControls) {
-  EXPECT_EQ(printable("a\xc2\x9b[31m", 20), "a??[31m");  // U+009B, which a terminal takes for ESC [
+  EXPECT_EQ(printable("a\xc2\x9b[31m", 20), "a??[31m");  // U+009B acts as ESC [ on a terminal
   EXPECT_EQ(printable("a\x9b[31m\xff\xc3", 20), "a?[31m??") << "no UTF-8";
   EXPECT_EQ(printable("\xe0\x80\x80 \xed\xa0\x80 \xf4\x90\x80\x80 \xf0\x80\x80\x80", 20), "??? ??? ???? ????")
       << "too long, a surrogate, beyond Unicode";

@@ -82,7 +82,7 @@ TEST(Telemetry, CountsTheProcessesThatKeepADeviceBusy) {
   EXPECT_EQ(Telemetry("GPU-1").processes(), 2) << "one that only holds memory is none";
 }
 
-/// A folder as /sys/class/powercap: two packages, one with a part of its own, and the platform around both.
+/// A folder like /sys/class/powercap: two packages, one with a sub-zone, and the platform around both.
 class Rapl {
  public:
   Rapl() {
@@ -110,7 +110,7 @@ TEST(Telemetry, EnergyOfTheCpuIsThatOfAllPackagesAlsoWhenACounterBeginsAgain) {
   Telemetry telemetry("");
   const double before = telemetry.joules().value();
   rapl.count("intel-rapl:0", 990e6);
-  rapl.count("intel-rapl:0:0", 990e6);  // in that of package 0
+  rapl.count("intel-rapl:0:0", 990e6);  // is part of package 0's count
   rapl.count("intel-rapl:1", 107e6);
   EXPECT_NEAR(telemetry.joules().value() - before, 890 + 7, 1e-6);
   rapl.count("intel-rapl:0", 5e6);
@@ -123,7 +123,7 @@ TEST(Telemetry, EnergyOfTheCpuIsNotThatOfThePlatformAroundIt) {
   Telemetry telemetry("");
   const double before = telemetry.joules().value();
   rapl.count("intel-rapl:0", 107e6);
-  rapl.count("intel-rapl:2", 140e6);  // has that of package 0 in it
+  rapl.count("intel-rapl:2", 140e6);  // includes package 0's count
   EXPECT_NEAR(telemetry.joules().value() - before, 7, 1e-6);
 }
 
@@ -168,7 +168,7 @@ TEST(Telemetry, EnergyThatCannotBeReadIsUnknownAndSaysWhy) {
   EXPECT_NE(device.energy_unknown(), "");
 }
 
-/// A meter of a device whose counter reads these joules, one after the other.
+/// An energy meter of a device whose counter reads these joules, one after the other.
 struct Metered {
   explicit Metered(const char* joules) : counter("FAKE_NVML_JOULES", joules) {}
   const Environment library{"STEPLADDER_NVML", STEPLADDER_FAKE_NVML}, counter;
@@ -206,7 +206,7 @@ TEST(EnergyMeter, KnowsNothingOnceAnEvaluationComesWhereNoneIsDue) {
   EXPECT_NE(meter.unknown(), "");
 }
 
-/// Steps of `ms`, the energy known after some.
+/// Steps of `ms` with these energy readings, which some steps lack.
 std::vector<Step> steps_of(double ms, const std::vector<std::optional<double>>& energy_j) {
   std::vector<Step> steps;
   for (const auto& joules : energy_j) {
@@ -257,7 +257,7 @@ TEST(Telemetry, TheCpuHasNoneAndMissesNothing) {
   EXPECT_EQ(telemetry.sample().sm_mhz, std::nullopt);
 }
 
-/// What a real rung under the real harness leaves in its results.
+/// Results of a real rung measured by the real harness.
 Results measured(const TempFolder& folder) {
   const std::string out = folder / "results.json";
   write_random_tokens(folder / "data.bin");

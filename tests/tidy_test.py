@@ -1,4 +1,4 @@
-"""scripts/tidy.py: what is looked at, and what is passed over."""
+"""scripts/tidy.py: which files it checks, and which it skips."""
 
 import json
 import os
@@ -20,9 +20,9 @@ class Tidy(unittest.TestCase):
             (self.root / name).parent.mkdir(exist_ok=True)
             (self.root / name).write_text("")
         self.compile("-O2")
-        # Lists what a source includes: a.h of a.cpp.
+        # A compiler that lists a source's includes: a.h for a.cpp.
         self.program("c++", 'for file; do :; done; echo "$file.o: $file \\\\"; [[ $file != *a.cpp ]] || echo " ../a.h"')
-        # Finds the word "wrong", and notes what it was asked to read.
+        # A clang-tidy that finds the word "wrong" and notes the files it reads.
         self.program("clang-tidy", '[[ $1 != --version ]] || { echo 14; exit; }; '
                                    f'echo ${{2##*/}} >>{self.root}/asked; ! grep --with-filename --line-number wrong "$2"')
 
@@ -50,7 +50,7 @@ class Tidy(unittest.TestCase):
                               env=os.environ | {"PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"})
 
     def run_tidy(self):
-        """Exit status, and the files that clang-tidy was asked to read."""
+        """Runs tidy.py on a.cpp and b.cpp. Returns exit status and the files that clang-tidy read."""
         done = self.tidy("a.cpp", "b.cpp")
         self.assertEqual(done.stderr, "")
         return done.returncode, (self.root / "asked").read_text().split()

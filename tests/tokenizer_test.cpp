@@ -1,4 +1,4 @@
-// GPT-2's tokenizer against tiktoken's tokens and published counts.
+// GPT-2's tokenizer against tiktoken's tokens and published token counts.
 #include "model/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ TEST_F(Gpt2Tokenizer, AgreesWithTiktokenOnTheCorpus) {
   EXPECT_EQ(hash, corpus["fnv1a"].get<uint64_t>());
 }
 
-// nanoGPT's README: 301,966 and 36,059 tokens of the first nine tenths of the characters and the rest.
+// nanoGPT's README counts 301,966 tokens in the first nine tenths of the characters, 36,059 in the rest.
 TEST_F(Gpt2Tokenizer, CountsTinyShakespeareAsPublished) {
   const std::string path = kData + "/tiny_shakespeare.txt";
   if (!fs::exists(path)) GTEST_SKIP() << path << " is missing; put it there to count it";
@@ -76,7 +76,7 @@ TEST_F(Gpt2Tokenizer, CountsTinyShakespeareAsPublished) {
 TEST_F(Gpt2Tokenizer, AnyBytesSurviveTheRoundTrip) {
   const Tokenizer tokenizer(kVocabulary);
   for (uint64_t seed = 0; seed < 200; ++seed) {
-    std::string bytes;  // mostly text, so that valid and invalid UTF-8 mix
+    std::string bytes;  // mostly text, to mix valid and invalid UTF-8
     for (uint64_t i = 0; i < 200; ++i) {
       const uint64_t bits = random_bits(seed, i);
       bytes += static_cast<char>(bits % 3 ? ' ' + bits / 3 % 95 : bits / 3 % 256);
@@ -90,7 +90,7 @@ TEST_F(Gpt2Tokenizer, AnyBytesSurviveTheRoundTrip) {
 TEST_F(Gpt2Tokenizer, ALongWordTakesNoLongerThanItsLength) {
   const Tokenizer tokenizer(kVocabulary);
   const auto start = std::chrono::steady_clock::now();
-  const std::string word(1'000'000, 'a');  // quadratic merging would take minutes
+  const std::string word(1'000'000, 'a');  // takes minutes if merging is quadratic
   EXPECT_EQ(tokenizer.decode(tokenizer.encode(word)), word);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
 }
@@ -139,7 +139,7 @@ TEST(Tokenizer, NamesAMissingVocabularyAndItsCure) {
   EXPECT_TRUE(says(what, {"none/encoder.json", "missing", "prepare_data.py"}));
 }
 
-// GPT-2's first tokens are the printable bytes from '!', then those from 0.
+// GPT-2's first tokens are the printable bytes from '!' on, then the other bytes from 0 on.
 TEST(ByteTokens, AreGpt2s) {
   EXPECT_EQ(encode_bytes("!a~"), (std::vector<int32_t>{0, 64, 93}));
   EXPECT_EQ(encode_bytes("\xA1\xAC\xAE\xFF"), (std::vector<int32_t>{94, 105, 106, 187}));

@@ -1,4 +1,4 @@
-// Tokens for tests to look at.
+// Reads and writes tokens for tests.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace stepladder {
 
-/// Those of all shards.
+/// The tokens of all shards.
 inline std::vector<uint16_t> all_of(const Tokens& tokens) {
   std::vector<uint16_t> all;
   for (const Shard& shard : tokens.shards()) {
@@ -22,7 +22,7 @@ inline std::vector<uint16_t> all_of(const Tokens& tokens) {
   return all;
 }
 
-/// A file of random tokens of GPT-2's vocabulary.
+/// Writes a file of random tokens from GPT-2's vocabulary.
 inline void write_random_tokens(const std::string& path, size_t count = 4000) {
   std::vector<uint16_t> tokens(count);
   for (size_t i = 0; i < count; ++i) tokens[i] = static_cast<uint16_t>(random_bits(7, i) % 50257);

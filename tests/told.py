@@ -1,4 +1,4 @@
-"""What `stepladder report` tells of results that a test makes: runs alone, from which everything else follows."""
+"""What `stepladder report` tells of results that a test makes: runs, from which everything else follows."""
 
 import json
 import os
@@ -12,7 +12,7 @@ REPORTS = Path(__file__).resolve().parent.parent / "reports"
 
 
 def stepladder(folder: Path, *arguments: object, python: str = sys.executable) -> subprocess.CompletedProcess:
-    """Skips the test where STEPLADDER_BIN names no folder of programs."""
+    """Runs stepladder in `folder`. Skips the test where STEPLADDER_BIN names no folder of programs."""
     if not (programs := os.environ.get("STEPLADDER_BIN")):
         raise unittest.SkipTest("STEPLADDER_BIN names no folder that has stepladder in it")
     return subprocess.run([Path(programs, "stepladder"), *arguments], cwd=folder, capture_output=True, text=True,
@@ -20,7 +20,7 @@ def stepladder(folder: Path, *arguments: object, python: str = sys.executable) -
 
 
 def lines(data: dict, session: str) -> str:
-    """A results file of one part."""
+    """The text of a results file with one part."""
     begin = {"line": "session", "schema": 3, "session": session, "context": data["context"], "plan": data.get("plan", {})}
     if about := data.get("report", {}).get("about"):
         begin["part"] = f"{data['report']['name']}: {about}"
@@ -33,7 +33,7 @@ def lines(data: dict, session: str) -> str:
 
 
 def files_of(folder: Path, *datas: dict) -> list[str]:
-    """Files with these results, or histories, by their names."""
+    """Writes files with these results or histories. Returns the files' names."""
     names = []
     for number, data in enumerate(datas):
         known = data if isinstance(data, dict) else {}
@@ -44,7 +44,7 @@ def files_of(folder: Path, *datas: dict) -> list[str]:
 
 
 def reported(folder: Path, *datas: dict, more: tuple = (), charts: bool = True) -> subprocess.CompletedProcess:
-    """Runs `stepladder report` on these results, which writes to `folder`/out."""
+    """Runs `stepladder report` on these results; output goes to `folder`/out."""
     python = sys.executable
     if not charts:
         python = Path(folder, "without-charts")
@@ -54,14 +54,14 @@ def reported(folder: Path, *datas: dict, more: tuple = (), charts: bool = True) 
 
 
 def page_of(*datas: dict, charts: bool = False) -> str:
-    """The page of these results; drawing its charts is most of the work."""
+    """The page of these results; without charts it is made much faster."""
     with tempfile.TemporaryDirectory() as folder:
         done = reported(Path(folder), *datas, charts=charts)
         assert done.returncode == 0, done.stderr
         return Path(folder, "out/index.html").read_text(encoding="utf-8")
 
 
-if __name__ == "__main__":  # as the Python of a report without charts
+if __name__ == "__main__":  # run as the Python of a report without charts
     sys.path.insert(0, str(REPORTS))
     sys.modules["matplotlib"] = None
     import report

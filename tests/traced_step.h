@@ -1,4 +1,4 @@
-// One step of a rung, traced, for tests on either backend.
+// Traces one step of a rung, for tests on either backend.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ struct TracedStep {
   nlohmann::ordered_json profile;
   int64_t vocabulary = 0;  // rows of the classifier's product, padding included
 
-  /// Sum over the calls of the step.
+  /// The FLOPs of the step's calls of this kind.
   double flops(OpKind kind) const {
     double sum = 0.0;
     for (const int64_t id : step.calls)
@@ -33,7 +33,8 @@ struct TracedStep {
   }
 };
 
-/// The third step, so that whatever is compiled or recorded is: on random tokens, in `accumulate` batches.
+/// Traces a rung's third step, by which time it is compiled and recorded, on random tokens in `accumulate`
+/// batches.
 inline TracedStep traced_step(const std::string& rung, const std::unique_ptr<Ops>& backend,
                               const Config& config, int accumulate = 1) {
   Ops& ops = *backend;

@@ -1,4 +1,4 @@
-// Every rung on CUDA against the same rung on the CPU: the same data, the same initialisation, a few steps.
+// Every rung on CUDA against the same rung on the CPU, from equal data and initialisation, for a few steps.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -39,10 +39,10 @@ void PrintTo(const Case& c, std::ostream* out) {
   *out << name_of(c);
 }
 
-constexpr int64_t kPoisonBytes = 256;  // what poisoning takes of an arena itself
+constexpr int64_t kPoisonBytes = 256;  // space that poisoning takes of an arena
 
-/// Makes every value of an arena of `bytes` bytes NaN, whatever its type (-1 as an integer), so that reading
-/// what was not written shows. Nothing may have been taken from it.
+/// Fills an arena of `bytes` bytes with -1 as integers, which are NaN in every float type, so that reads of
+/// unwritten memory show. The arena must be unused.
 void poison(Ops& ops, Arena& arena, int64_t bytes) {
   Tensor block = arena.alloc("poison", DType::i32, {kPoisonBytes / 4});
   block.shape = {bytes / 4};
@@ -52,7 +52,7 @@ void poison(Ops& ops, Arena& arena, int64_t bytes) {
 
 constexpr int kSteps = 5;
 
-/// A model that trains in no time, with no extent a multiple of a warp but C; B*T is one of 16, which FP8
+/// A model that trains fast. No extent but C is a multiple of a warp; B*T is a multiple of 16, which FP8
 /// needs.
 Config small_config() {
   Config config;
@@ -60,8 +60,7 @@ Config small_config() {
   return config;
 }
 
-/// One with what is chosen only from a certain size on: cuDNN's attention, GEMM algorithms of tensor cores.
-/// HS is 64, as GPT-2's.
+/// A model large enough for cuDNN's attention and tensor cores' GEMM algorithms; HS is GPT-2's 64.
 Config larger_config() {
   Config config;
   config.B = 2, config.T = 128, config.max_T = 128, config.V = 512, config.L = 2, config.NH = 2,
@@ -69,7 +68,7 @@ Config larger_config() {
   return config;
 }
 
-/// Loss and gradient norm of each step, and the loss of the first batch after the last one.
+/// The loss and gradient norm of each step, and the first batch's loss after the last step.
 struct Trajectory {
   std::vector<float> losses, norms;
   float first_again = 0.0F;
@@ -122,7 +121,7 @@ class TrainerGpuTest : public testing::TestWithParam<Case> {
     return trajectory;
   }
 
-  /// Of the operands that the rung's GEMMs round.
+  /// The rounding error of operands of the rung's GEMMs.
   float epsilon() const {
     switch (find_rung(GetParam().rung.name).math.value()) {
       case MathMode::fp32:
@@ -137,7 +136,7 @@ class TrainerGpuTest : public testing::TestWithParam<Case> {
     throw std::logic_error("unknown math");
   }
 
-  /// Both of each step, as far as the rung allows.
+  /// Expects the loss and gradient norm of each step to agree as far as the rung's tolerance allows.
   static void expect_agreement(const Trajectory& got, const Trajectory& expected) {
     const double rung = rounding_of(find_rung(GetParam().rung.name));
     expect_close(got.losses, expected.losses, std::max(1e-4, rung), "loss");
@@ -157,18 +156,17 @@ TEST_P(TrainerGpuTest, LearnsAsOnTheCpu) {
   expect_agreement(got, expected);
 }
 
-// The tests above and below pin the order of every sum, which leaves out the search for GEMM algorithms and
-// cuDNN's own order: here is what is measured.
+// This configuration is the one that is measured, with searched GEMM algorithms and cuDNN's order of sums;
+// the other tests fix the order of every sum, which excludes both.
 TEST_P(TrainerGpuTest, LearnsAsOnTheCpuInTheConfigurationThatIsMeasured) {
   const std::unique_ptr<Ops> cpu = make_cpu_ops(), cuda = make_cuda_ops(0, gpu_test_options());
-  for (const int accumulate : {1, 2}) {  // with one micro-batch, gradients have the type of activations
+  for (const int accumulate : {1, 2}) {  // 1: gradients have the activations' type
     SCOPED_TRACE(accumulate);
     const Trajectory expected = train(*cpu, false, larger_config(), accumulate);
     const Trajectory got = train(*cuda, false, larger_config(), accumulate);
     expect_agreement(got, expected);
-    // Before the first update nothing but rounding differs: an epsilon for each GEMM on the longest way, of
-    // which there are 9 a layer in forward and backward and 3 of the classifier, at random; and in fp32 sums
-    // of up to V terms.
+    // Before the first update only rounding differs: a random walk of an epsilon for each GEMM on the longest
+    // path, 9 a layer in forward and backward and 3 of the classifier; in fp32 also of sums of up to V terms.
     const Config config = larger_config();
     const float gemms = std::sqrt(static_cast<float>(9 * config.L + 3));
     const float length = epsilon() < 0x1p-20F ? std::sqrt(static_cast<float>(config.V)) : 1.0F;
@@ -222,7 +220,7 @@ TEST(RungGpu, SamplesAsManyTokensAsItIsAsked) {
         run_in(folder, cat("'", STEPLADDER_BIN, "/", name, "' --backend cuda --model gpt2-tiny --vocab none ",
                            "--steps 0 --prompt a --sample-tokens 64 --temperature 0 --cache ''"));
     EXPECT_EQ(outcome.code, 0) << name << ": " << outcome.err;
-    EXPECT_GT(outcome.out.size(), 1U + 64U) << name;  // a byte or more a token, and the prompt
+    EXPECT_GT(outcome.out.size(), 1U + 64U) << name;  // the prompt, and a byte or more a token
   }
 }
 

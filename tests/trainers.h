@@ -1,4 +1,4 @@
-// The rungs of the tables that have a trainer of their own, as test parameters.
+// Rungs with a trainer of their own, as test parameters.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 
 namespace stepladder {
 
-/// Those of one ladder: not those that run another rung's, with the largest batch that fits.
+/// A ladder's rungs that have their own trainer. Others run that of another rung, with the largest batch that
+/// fits.
 inline std::vector<Rung> trainers_of(const Ladder& ladder) {
   std::vector<Rung> own;
   std::ranges::copy_if(ladder.rungs, std::back_inserter(own),
@@ -23,8 +24,8 @@ inline std::vector<Rung> trainers() {
   return all;
 }
 
-/// How far rounding may take a rung's losses, relatively, from those of the same steps in f32. One that
-/// learns something else than its ladder's first is as far off as what it builds on.
+/// How far rounding may take a rung's losses, relatively, from those of the same steps in f32. A rung without
+/// a finite tolerance, which learns something else than its ladder's first, gets 13's.
 inline double rounding_of(const Rung& rung) {
   return std::isfinite(rung.tolerance) ? rung.tolerance : ladder().find("13_cuda_graphs").tolerance;
 }

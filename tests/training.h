@@ -14,7 +14,7 @@
 
 namespace stepladder {
 
-/// Tokens with structure to learn: each mostly follows from the one before.
+/// Tokens with structure to learn: each mostly follows from the previous one.
 inline std::shared_ptr<const Tokens> learnable_tokens(const Config& config) {
   std::vector<uint16_t> tokens(20000);
   for (size_t i = 1; i < tokens.size(); ++i) {
@@ -52,7 +52,7 @@ struct Training {
     Arena plan;
     build->make(*ops, plan, config, hyper);
     arena = std::make_unique<Arena>(*ops, plan.bytes());
-    // What is read before it was written is NaN.
+    // Fills the arena with NaN, so that reads of unwritten memory show.
     std::memset(arena->data(), 0xFF, static_cast<size_t>(plan.bytes()));
     trainer = build->make(*ops, *arena, config, hyper);
     trainer->reset();

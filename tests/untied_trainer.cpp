@@ -1,6 +1,5 @@
-// A trainer whose parameters are not GPT-2's: no positions, a LayerNorm behind the embeddings, a head of its
-// own. Each rank owns whole layers of the blocks' matrices, and flat parts of the rest. For tests of what
-// follows from that.
+// A test trainer whose parameters are not GPT-2's: no positions, a LayerNorm after the embeddings, an untied
+// head. Each rank owns whole layers of the blocks' matrices, and flat parts of the rest.
 #include <cmath>
 #include <utility>
 
@@ -10,7 +9,7 @@
 namespace stepladder {
 namespace {
 
-/// Stacks of matrices are padded, so that each of `ranks` owns as many layers.
+/// Parameters whose stacks of matrices are padded, so that each of `ranks` owns equally many layers.
 struct UntiedParams : ParameterGroup {
   Tensor wte, lnew, lneb;                 // (Vp,C), (C)
   Tensor ln1w, ln1b, ln2w, ln2b;          // (L,C)
@@ -65,7 +64,7 @@ struct UntiedTrainer final : Trainer {
   const DType act = config.half;
   const NotGpt2 untied{*this, "untied"};
 
-  // What each rank has a part of, in buckets of as many layers as there are ranks.
+  // Parameters in pieces that ranks share: buckets of as many layers as there are ranks.
   ParameterGroup pieces(const UntiedParams& of) const {
     return of.pieces([this](int64_t l) { return l + ranks; });
   }
@@ -89,7 +88,7 @@ struct UntiedTrainer final : Trainer {
   Tensor loss = arena.alloc("batch/loss", f32, {1});
   Tensor norm = arena.alloc("batch/norm", f32, {1});
 
-  // Whole to load and save, where the activations are while it trains.
+  // Whole parameters and moments, for loading and saving only; activations use this memory during training.
   struct Whole {
     UntiedParams params, m, v;
   } whole = arena.overlay([&] {

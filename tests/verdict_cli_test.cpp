@@ -1,4 +1,4 @@
-// compare, calibrate, gate and history through the real binary; rungs are stand-ins but where a test says
+// compare, calibrate, gate and history through the real binary; rungs are stand-ins unless a test says
 // otherwise.
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@
 namespace stepladder {
 namespace {
 
-/// CPU time of the processes that have ended: other than the time on the wall, the same on a busy machine.
+/// CPU time of ended child processes, which unlike elapsed time is equal on a busy machine.
 double cpu_seconds_of_children() {
   rusage usage{};
   ::getrusage(RUSAGE_CHILDREN, &usage);
@@ -45,7 +45,7 @@ class VerdictCli : public testing::Test {
     std::filesystem::create_directory_symlink(new_ / "", folder_ / "new");
   }
 
-  /// A stand-in in folder `side` that appends its name to log.txt.
+  /// Writes a stand-in into folder `side`; it appends its name to log.txt.
   void rung(const std::string& side, const std::string& name, const std::string& step_ms,
             const std::string& before_end = "") {
     FakeRung fake;
@@ -57,7 +57,7 @@ class VerdictCli : public testing::Test {
     fake.write(side == "base" ? base_ : new_);
   }
 
-  /// Shell that counts the runs of a stand-in from here on, in $n, and interrupts the harness in one of them.
+  /// Shell code of a stand-in that counts its runs in $n and interrupts the harness in run `interrupts_in`.
   std::string counting(int interrupts_in = 0) {
     write_file(folder_ / "count", "0");
     return cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count",
@@ -75,7 +75,7 @@ class VerdictCli : public testing::Test {
     write_file(folder_ / name, file_text(results));
   }
 
-  /// base.json and new.json: ten rounds, NEW slower by that ratio less 1.
+  /// Writes base.json and new.json: ten rounds, with NEW slower by `slower` (a ratio less 1).
   void measured(double slower) {
     NoisyMachine machine(3, 20);
     Results base = results_of("aaa", "2025-01-31T12:00:00.000Z");
@@ -93,7 +93,7 @@ class VerdictCli : public testing::Test {
   static constexpr const char* kWorkload =
       "--backend cpu --model gpt2-tiny --batch 4 --seq 32 --steps 6 --warmup 2 --data data.bin ";
   const TempFolder folder_, base_, new_;
-  const Environment no_sample_{"STEPLADDER_BUSY_SAMPLE_MS", "0"};  // of other processes' load
+  const Environment no_sample_{"STEPLADDER_BUSY_SAMPLE_MS", "0"};  // skips the load sample
 };
 
 TEST_F(VerdictCli, HelpNamesWhatEachCommandTakes) {
@@ -258,7 +258,7 @@ TEST_F(VerdictCli, PlanRunFitsUnlessItMayBeWide) {
   for (stepladder::Run& run : base.runs) run.summary->joules = 20 + 0.01 * static_cast<double>(run.round);
   save("base.json", base);
   const std::string command = "plan-run base.json --tokens 10e9 --price-per-hour 3.5 --price-per-kwh 0.3 ";
-  const auto widest = [](const std::string& table) {  // of its lines, the text below it left out
+  const auto widest = [](const std::string& table) {  // of the table's lines only
     std::istringstream lines(table.substr(0, table.find("\n\n")));
     size_t most = 0;
     for (std::string line; std::getline(lines, line);) most = std::max(most, text_width(line));
@@ -325,7 +325,7 @@ TEST_F(VerdictCli, CompareOfAWholeLadderIsQuick) {
   const double before = cpu_seconds_of_children();
   EXPECT_EQ(stepladder("compare base.json new.json").code, 0);
   [[maybe_unused]] const double took = cpu_seconds_of_children() - before;
-#if !defined(STEPLADDER_SANITIZED)  // which take longer
+#if !defined(STEPLADDER_SANITIZED)  // sanitizers take longer
   EXPECT_LT(took, 2.0);
 #endif
 }
@@ -378,8 +378,8 @@ TEST_F(VerdictCli, AFileOfAnotherKindIsNotReplaced) {
 
 // ---- gate ------------------------------------------------------------------------------------------------
 
-/// Shell that evaluates every second step, until the loss is 5: it falls by `rate` thousandths a step from 9,
-/// and a little by seed.
+/// Shell code that evaluates every second step until the loss is 5; it falls from 9 by `rate` thousandths a
+/// step, and varies by seed with `noise`.
 std::string learning_at(int rate, int noise) {
   return cat(
       R"(case $arguments in *--seed\ *) seed=${arguments#*--seed } seed=${seed%% *} ;; *) seed=1337 ;; esac
@@ -442,7 +442,7 @@ TEST_F(VerdictCli, GateMeasuresInTurnsAndStopsOnceAllIsClear) {
   EXPECT_EQ(loaded("reports/gate/base.jsonl").runs.size(), 12U);
   EXPECT_TRUE(loaded("reports/gate/new.jsonl").complete);
   expect_contract(folder_ / "reports/gate/new.jsonl");
-  // What it kept can be compared again.
+  // The gate's files can be compared again.
   const Outcome again = stepladder("compare reports/gate/base.jsonl reports/gate/new.jsonl");
   EXPECT_EQ(again.code, 0);
   EXPECT_TRUE(says(again.out, {"in turns"}));
@@ -476,7 +476,7 @@ TEST_F(VerdictCli, TheWorkflowToCopyFailsOnlyWhereItIsDecidedAndLeavesWhatItsSte
   replace("/build/cuda/bin", "");
   replace("05,09,13,fp8", "00");
   std::ranges::replace(step, '\n', ' ');
-  // In the last case NEW is as often slower as faster, and by much.
+  // In the last case NEW is slower as often as faster, and by much.
   for (const auto& [ms, code, annotation] :
        {std::tuple("1.05", kExitOk, "::notice"), std::tuple("2.05", kExitRegression, "::error"),
         std::tuple("$((1 + n % 2 * 3))", kExitOk, "::warning")}) {
@@ -499,7 +499,7 @@ TEST_F(VerdictCli, TheWorkflowToCopyFailsOnlyWhereItIsDecidedAndLeavesWhatItsSte
 TEST_F(VerdictCli, GateFindsASlowerRungAndGoesOnWithTheOthers) {
   rung("base", "00_fp32_baseline", "1.0$((50 + i % 2))");
   rung("new", "00_fp32_baseline", "1.1$((50 + i % 2))");
-  rung("base", "02_tf32", "1.$(($$ % 7))5");  // by process: undecided
+  rung("base", "02_tf32", "1.$(($$ % 7))5");  // varies by process: inconclusive
   rung("new", "02_tf32", "1.$(($$ % 7))5");
   const Outcome outcome = gate("--max-pairs 7 --format json");
   EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
@@ -529,7 +529,7 @@ TEST_F(VerdictCli, ARungForSeveralDevicesIsNotMeasuredOnOne) {
 
 TEST_F(VerdictCli, GateThatCannotTellSaysSo) {
   rung("base", "00_fp32_baseline", "1.05");
-  FakeRung fake;  // in turns slower and faster
+  FakeRung fake;  // slower and faster in turn
   fake.before_start = counting();
   fake.step_ms = "1.$((n % 2))5";
   fake.write(new_);
@@ -591,7 +591,7 @@ TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   EXPECT_TRUE(says(outcome.out, {"3 comparisons", "3 PASS", "PASS: 3 of 3"})) << outcome.out;
 
-  FakeRung fake;  // slower from its seventh run on
+  FakeRung fake;  // its runs are slower from the seventh on
   fake.before_start = counting();
   fake.step_ms = "$((1 + (n > 6))).05";
   fake.write(new_);
@@ -613,7 +613,7 @@ TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
 TEST_F(VerdictCli, GateInterruptedJudgesTheTimesThatItFinished) {
   for (const auto& [run, said] : {std::pair{9, "1 comparison: 1 PASS."}, {2, ""}}) {
     rung("base", "00_fp32_baseline", "1.05");
-    FakeRung fake;  // interrupts its parent, the gate
+    FakeRung fake;  // interrupts the gate, its parent
     fake.before_start = counting(run);
     fake.step_ms = "1.05";
     fake.write(new_);
@@ -699,7 +699,7 @@ TEST_F(VerdictCli, GateFindsARealRungMadeSlower) {
 #endif
   std::filesystem::create_symlink(STEPLADDER_BIN "/00_fp32_baseline", folder_ / "base/00_fp32_baseline");
   std::filesystem::create_symlink(STEPLADDER_SLOW_RUNG, folder_ / "new/00_fp32_baseline");
-  // As many pairs as it takes to be certain: three on a quiet machine, more on one that others use too.
+  // The gate takes as many pairs as certainty needs: three on a quiet machine, more on a busy one.
   const Outcome outcome = stepladder(
       "gate base new --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps 3 --warmup 1 --data data.bin "
       "--pairs 3 --max-pairs 100 --format json");
@@ -752,7 +752,7 @@ TEST_F(VerdictCli, AVerdictOutlivesItsNoiseFile) {
 }
 
 TEST_F(VerdictCli, CalibrateInterruptedKeepsItsPairs) {
-  for (const int last : {4, 9}) {  // runs: one pair and a half, four and a half
+  for (const int last : {4, 9}) {  // the interrupted run is in the second or fifth pair
     FakeRung fake;
     fake.before_start = counting(last);
     fake.write(base_);
@@ -820,7 +820,7 @@ TEST_F(VerdictCli, OverheadComparesARungByItselfWithOneUnderTheHarness) {
 }
 
 TEST_F(VerdictCli, OverheadInterruptedTellsOfItsPairs) {
-  for (const int last : {4, 10}) {  // runs: one pair and a half, four and a half
+  for (const int last : {4, 10}) {  // the interrupted run is in the second or fifth pair
     FakeRung fake;
     fake.before_start = counting(last);
     fake.before_end =

@@ -1,7 +1,8 @@
 #!/bin/sh
-# A wheel works in a fresh environment of a user without compiler, toolkit and network: sh wheel_test.sh WHEEL SOURCE [RUNGS]
-# Page and charts take their packages from SOURCE/.venv, the default text and vocabulary come from SOURCE/data. RUNGS: those to
-# climb, all by default. There is no network where a user may have namespaces of their own.
+# sh wheel_test.sh WHEEL SOURCE [RUNGS] checks that a wheel works in a fresh environment of a user without compiler, toolkit
+# and network.
+# Page and charts take their packages from SOURCE/.venv, the default text and vocabulary come from SOURCE/data. RUNGS: those
+# to climb, all by default. The network is cut off where unprivileged namespaces are allowed.
 set -eu
 wheel=$1 source=$2 rungs=${3:-all}
 folder=$(mktemp -d)
@@ -37,7 +38,7 @@ cat >"$folder/use" <<'EOF_USE'
 set -eu
 rungs=$1 ablations=$2
 step() { printf '%s\n' "$*" >&2; }
-# fails STATUS WORD ARGUMENT...: exits so, with one line that has the word.
+# fails STATUS WORD ARGUMENT...: expects this exit status and one line with the word.
 fails() {
   status=$1 word=$2 code=0
   shift 2
