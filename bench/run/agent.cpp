@@ -20,7 +20,8 @@ namespace {
 
 constexpr double kConnect = 8.0;  // seconds
 
-/// `world` with where the harness is to be met, "HOST:PORT".
+/// `world` with the address and port of the harness, from `to`, "HOST:PORT". Throws InputError for other
+/// text.
 World at_harness(World world, const std::string& to) {
   const size_t colon = to.rfind(':');
   const auto port = number_from<int>(colon == std::string::npos ? "" : to.substr(colon + 1));
@@ -31,7 +32,7 @@ World at_harness(World world, const std::string& to) {
   return world;
 }
 
-/// What ended the job on this rank, if anything but its own trainer did.
+/// Why the job ended on this rank, if something other than its trainer ended it.
 class Lost {
  public:
   void because(const std::string& reason) {
@@ -48,8 +49,8 @@ class Lost {
   std::optional<std::string> reason_;
 };
 
-/// The trainer's own variables, and those of the launcher, through whose MPI ranks on the CPU talk. `met` is
-/// what the harness shares: where rank 0 is to be met, and each rank's host.
+/// The trainer's environment: its rank's variables, and the launcher's, which MPI needs for ranks on the CPU.
+/// `met` is what the harness shares: address and port of rank 0, then each rank's host.
 std::vector<std::string> environment_of(const World& world, const std::vector<std::string>& met) {
   const auto here = std::count(met.begin() + 2, met.end(), met.at(2 + static_cast<size_t>(world.rank)));
   std::vector<std::string> all = {cat("RANK=", world.rank),
@@ -64,7 +65,7 @@ std::vector<std::string> environment_of(const World& world, const std::vector<st
   return all;
 }
 
-/// As a shell has it.
+/// The exit status that a shell would show: 128 + n for signal n.
 int status_of(const ChildEnd& end) {
   switch (end.how) {
     case ChildEnd::How::signalled:
@@ -113,7 +114,7 @@ int run_as_rank(const AgentOptions& options) {
   } catch (const Error& e) {
     throw Error(cat(name, ": ", e.what()), e.code());
   }
-  const InterruptGuard guard;  // a job that is ended because this rank failed still hears why
+  const InterruptGuard guard;  // on a signal, this process still tells the harness why
   Job job = {.processes = {{options.command, environment_of(world, met), options.folder}},
              .one_of_several = true};
   job.failed = [&lost] { return lost.reason().has_value(); };
@@ -125,7 +126,7 @@ int run_as_rank(const AgentOptions& options) {
     end = run_job(job, Channel::events, /*timeout_s=*/1e9, [&](size_t, std::string_view line) {
             nlohmann::json event = parse_event(line);
             const std::string kind = event.is_null() ? "" : event["event"];
-            if (kind == "exit") return true;  // which only this process may tell
+            if (kind == "exit") return true;  // only this process may send an exit event
             if (!event.is_null()) meter.add_to(event);
             harness->tell(kind == "step" ? dump(event) : std::string(line));
             return true;
@@ -137,7 +138,7 @@ int run_as_rank(const AgentOptions& options) {
     tell({{"event", "error"},
           {"status", "error"},
           {"reason", cat(e.what(), ": every machine needs the same build at the same path")}});
-    end.code = 127;  // as a shell says it
+    end.code = 127;  // a shell's exit status for a command not found
   }
   if (const auto why = lost.reason()) throw Error(cat(name, ": ", *why, ", and the trainer was ended"));
   if (end.how == ChildEnd::How::refused)
@@ -149,8 +150,8 @@ int run_as_rank(const AgentOptions& options) {
         {"stderr", end.stderr_tail},
         {"shared", shared ? Json(*shared) : Json()},
         {"unknown", unknown}});
-  harness.reset();                                        // once the harness has it all
-  return status == kExitInconclusive ? kExitOk : status;  // it is done, and no reason to end the others
+  harness.reset();                                        // hangs up once the harness has every line
+  return status == kExitInconclusive ? kExitOk : status;  // a loss not reached must not end the other ranks
 }
 
 }  // namespace stepladder

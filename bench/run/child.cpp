@@ -33,9 +33,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxLine = 1 << 20;  // bytes; no event is near it
 constexpr size_t kMaxTail = 4096;
-constexpr size_t kMaxOutput = 8 << 20;  // that is kept
+constexpr size_t kMaxOutput = 8 << 20;  // bytes of output_of()
 
-/// The variable by which processes that this one started are known, however far they went.
+/// The variable that marks every process this one has started, even one that has left its group.
 constexpr const char* kStartedBy = "STEPLADDER_STARTED_BY=";
 
 /// Throws Error with errno's text and, where a limit was reached, what raises it.
@@ -57,12 +57,12 @@ struct Pipe {
     const Fd made(fds[1]);
     // Above every descriptor that the child is given, so that dup2() there overwrites none of the sources.
     write = Fd(::fcntl(fds[1], F_DUPFD_CLOEXEC, 10));
-    if (!write.open() && errno == EINVAL) errno = EMFILE;  // 10 are not allowed
+    if (!write.open() && errno == EINVAL) errno = EMFILE;  // the limit on open files is 10 or less
     if (!write.open()) fail("cannot make a pipe");
   }
 };
 
-/// Signals write here, whichever thread they land on, and so wake poll().
+/// The end of a pipe to which signal handlers write, on whichever thread, to wake poll().
 int wake_fd = -1;
 volatile std::sig_atomic_t interrupted_by = 0;
 
@@ -110,7 +110,7 @@ bool is_of_another_job(std::string_view name) {
          name.starts_with("TORCHELASTIC_");
 }
 
-/// This process's environment with `changes` to it, without that of a job that this process may be a rank of.
+/// This process's environment with `changes`, without variables of a job that this process may be a rank of.
 std::vector<std::string> environment_with(const std::vector<std::string>& changes) {
   std::vector<std::string> all = changes;
   for (char** variable = environ; *variable; ++variable) {
@@ -134,15 +134,15 @@ struct Birth {
   [[noreturn]] void run() const {
     sigset_t none;
     ::sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);  // whoever started this process may have blocked some
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);  // the parent's blocked signals are inherited
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(127);  // gone before the line above
+    if (::getppid() != parent) ::_exit(127);  // the parent ended before prctl()
     ::dup2(null, STDIN_FILENO);
     ::dup2(null, STDOUT_FILENO);
     ::dup2(errors, STDERR_FILENO);
     ::dup2(lines, channel);
-    ::environ = const_cast<char**>(environment);  // whose PATH is then searched
+    ::environ = const_cast<char**>(environment);  // execvp() searches its PATH
     if (*folder == '\0' || ::chdir(folder) == 0) ::execvp(argv[0], argv);
     const int error = errno;
     [[maybe_unused]] const ssize_t told = ::write(failure, &error, sizeof error);
@@ -150,7 +150,7 @@ struct Birth {
   }
 };
 
-/// One end of a pipe read into `text` as far as it goes without waiting. False at its end.
+/// Appends to `text` what can be read from a pipe without waiting. Returns false at the pipe's end.
 bool drain(int fd, std::string& text) {
   std::array<char, 1 << 14> buffer;
   for (;;) {
@@ -165,8 +165,8 @@ bool drain(int fd, std::string& text) {
   }
 }
 
-/// Hands each whole line of `text` over and removes it. False once `on_line` refuses one, or a line has no
-/// end.
+/// Hands each whole line of `text` to `on_line` and removes it. Returns false once `on_line` refuses a line,
+/// or when a line is longer than kMaxLine.
 bool hand_over(std::string& text, const std::function<bool(std::string_view)>& on_line) {
   size_t begin = 0;
   for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
@@ -175,8 +175,8 @@ bool hand_over(std::string& text, const std::function<bool(std::string_view)>& o
   return text.size() <= kMaxLine;
 }
 
-/// fork() without what libraries have registered for it: what follows is async-signal-safe. OpenBLAS would
-/// end its threads before, and wait for ever where one lacks the memory to begin.
+/// fork() without the handlers that libraries have registered: the child makes async-signal-safe calls only.
+/// OpenBLAS's handler ends its threads, and waits forever where one lacks the memory to start again.
 pid_t plain_fork() {
 #if __GLIBC_PREREQ(2, 34)
   return ::_Fork();
@@ -185,13 +185,13 @@ pid_t plain_fork() {
 #endif
 }
 
-/// A started process and its group, which do not outlive it.
+/// A started process and its group, which its destructor kills.
 class Child {
  public:
   explicit Child(const Birth& birth) : pid_(plain_fork()) {
     if (pid_ < 0) fail("cannot start a process");
     if (pid_ == 0) birth.run();
-    ::setpgid(pid_, pid_);  // whichever of the two comes first
+    ::setpgid(pid_, pid_);  // in parent and child, since either may run first
   }
   ~Child() {
     kill(SIGKILL);
@@ -205,7 +205,8 @@ class Child {
   }
   bool ended() const { return state() != 0 && state() != CLD_STOPPED; }
   bool stopped() const { return state() == CLD_STOPPED; }
-  /// How it ended, once it has; what it left behind in its group is killed while the id is still its.
+  /// Stores in `end` how the child ended. Kills what is left of its group first, while the id is still the
+  /// group's.
   void reap(ChildEnd& end) {
     kill(SIGKILL);
     int status = 0;
@@ -215,7 +216,8 @@ class Child {
   }
 
  private:
-  /// 0 while it runs. Both are asked for at once: waitid() for stops alone fails where it has ended.
+  /// The child's si_code; 0 while it runs. Asks for exits and stops at once: waitid() for stops alone fails
+  /// after an exit.
   int state() const {
     siginfo_t info{};
     if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) != 0)
@@ -234,7 +236,7 @@ std::set<pid_t> children() {
   return found;
 }
 
-/// Processes that a job left behind by leaving its group: this process becomes their parent, and ends them.
+/// Processes of a job that have left its group: this process becomes their parent, and kills them.
 class Orphans {
  public:
   Orphans() {
@@ -250,7 +252,7 @@ class Orphans {
   Orphans& operator=(const Orphans&) = delete;
 
   void end() const {
-    for (bool any = true; any;) {  // those of one that is killed come next
+    for (bool any = true; any;) {  // a killed process's children become ours next
       any = false;
       for (const pid_t pid : children()) {
         if (before_.contains(pid) || !is_of_the_job(pid)) continue;
@@ -262,8 +264,8 @@ class Orphans {
   }
 
  private:
-  /// Whether the job started it, which may have joined this process's group. Others that came in meanwhile
-  /// are older, or are left behind by whoever has a group in common with this process.
+  /// Whether the job started `pid`, which may have joined this process's group. Other adopted processes are
+  /// older than the job, or were left behind by other processes of this group.
   bool is_of_the_job(pid_t pid) const {
     constexpr double kTick = 10.0;
     const bool older = process_start_ms(pid).value_or(begin_) < begin_ - kTick;
@@ -287,7 +289,7 @@ class Orphans {
   std::set<pid_t> before_;
 };
 
-/// A rank's lines, as far as they have been read.
+/// A rank's stream: its pipe, and what was read of an unfinished line.
 struct Stream {
   Pipe pipe;
   std::string pending;
@@ -305,7 +307,7 @@ std::vector<Fd> more_ends(const std::vector<Stream>& streams) {
 /// A process of a job, from its start to its end.
 class Member {
  public:
-  /// Throws Error when it cannot be started.
+  /// Throws Error when the process cannot be started.
   Member(const Job::Process& process, const std::vector<std::string>& more_environment, const Pipe& lines,
          Channel channel, const Fd& null)
       : child_(birth(process, more_environment, lines, channel, null)) {
@@ -356,7 +358,7 @@ class Member {
   Child child_;
 };
 
-/// Without the sequences that set a terminal's colours: ESC [ ... letter.
+/// `text` without the sequences that set a terminal's colours: ESC [ ... letter.
 std::string without_colours(std::string_view text) {
   std::string plain;
   while (!text.empty()) {
@@ -369,7 +371,7 @@ std::string without_colours(std::string_view text) {
   return plain;
 }
 
-/// The last line that says something. Of a message between two rules, as Open MPI draws them, all its lines.
+/// The last line with a letter or digit; all lines of a message between two rules, as Open MPI draws them.
 std::string last_said(std::string_view text) {
   const auto says = [](std::string_view line) {
     return std::ranges::any_of(line, [](unsigned char c) { return std::isalnum(c) || c >= 0x80; });
@@ -395,20 +397,21 @@ std::string last_said(std::string_view text) {
 /// A job, from the start of its processes to the end of the last.
 class RunningJob {
  public:
-  /// Starts it. What it throws ends what it has started.
+  /// Starts the job. If a start fails, the processes already started are killed.
   RunningJob(const Job& job, Channel channel, double timeout_s, const OnLine& on_line);
 
-  /// Listens until all of it has ended. Throws Interrupted when a signal ended it.
+  /// Listens until every process has ended. Throws Interrupted when a signal ended the job.
   JobEnd run();
 
  private:
   using How = ChildEnd::How;
 
   void listen();
-  /// Hands a line on, unless how the job ends is settled; what that throws is thrown once it has ended.
+  /// Hands a line on, unless the job's end is settled. An exception from the listener is rethrown once the
+  /// job has ended.
   bool hand_on(size_t rank, std::string_view line);
   void reap();
-  /// Ends what has a reason to end, but for a process's own failure: reap() sees that.
+  /// Ends the job on an interrupt, a deadline or job_.failed(); reap() sees processes' own failures.
   void limit();
   void wait();
   void stop();
@@ -423,12 +426,12 @@ class RunningJob {
   const InterruptGuard guard_;
   Orphans orphans_;
   std::vector<Stream> streams_;
-  std::deque<Member> members_;  // never moved
+  std::deque<Member> members_;  // a deque never moves them
   const Clock::time_point deadline_;
   Clock::time_point kill_at_ = Clock::time_point::max();
-  std::optional<Clock::time_point> linger_until_;  // once it has told all, which no deadline takes back
+  std::optional<Clock::time_point> linger_until_;  // set once the job has told its end; replaces deadline_
   bool stopping_ = false, killed_ = false, interrupted_ = false, lingered_ = false;
-  std::optional<How> how_;  // that this process ended the job
+  std::optional<How> how_;  // why this process ended the job
   std::optional<size_t> culprit_;
   size_t refused_ = 0;
   std::exception_ptr thrown_;
@@ -467,7 +470,7 @@ JobEnd RunningJob::run() {
 }
 
 bool RunningJob::hand_on(size_t rank, std::string_view line) try {
-  // From here on launchers tell of what this process ended itself.
+  // Ignore later lines: launchers report the kills that this process caused.
   const bool settled = how_ || thrown_ || (lingered_ && !(job_.failed && job_.failed()));
   return settled || on_line_(rank, line);
 } catch (...) {
@@ -490,7 +493,7 @@ void RunningJob::listen() {
 }
 
 void RunningJob::reap() {
-  // Whether it has ended is asked before its pipes are emptied: what it wrote last is then already there.
+  // Ask whether processes have ended before emptying their pipes: their last lines are then already there.
   std::vector<bool> ended;
   for (const Member& member : members_) ended.push_back(member.running && member.child().ended());
   listen();
@@ -545,12 +548,12 @@ void RunningJob::stop_as(How why) {
 
 void RunningJob::refuse(size_t rank) {
   if (!stopping_) refused_ = rank;
-  if (!stopping_ && members_.size() > 1) culprit_ = rank;  // a process each
+  if (!stopping_ && members_.size() > 1) culprit_ = rank;  // process i is rank i
   stop_as(How::refused);
 }
 
 void RunningJob::blame(size_t process) {
-  // A rank that a signal ended is to blame, even where others noticed and left before the system had told.
+  // A rank that a signal ended is to blame, even where others noticed and exited before waitid() told of it.
   const ChildEnd& end = members_[process].end;
   const bool worse = !culprit_ || (members_[*culprit_].end.how == How::exited && end.how == How::signalled &&
                                    end.code != SIGTERM && !killed_);
@@ -561,7 +564,7 @@ void RunningJob::blame(size_t process) {
 JobEnd RunningJob::end() {
   orphans_.end();
   if (interrupted_) throw Interrupted(interrupted_by);
-  // Text may end without a newline. An event that does was torn.
+  // Text may end without a newline. An event without one was torn.
   if (channel_ == Channel::out && !how_)
     for (size_t rank = 0; rank < streams_.size(); ++rank)
       if (const std::string& rest = streams_[rank].pending; !rest.empty() && !hand_on(rank, rest))

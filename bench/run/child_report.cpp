@@ -14,7 +14,7 @@
 namespace stepladder {
 namespace {
 
-/// A BadReport of a field, as what its event has: "no number lr". ChildReport::take() says of which
+/// A wrong field of an event, such as "no number lr". ChildReport::take() makes it a BadReport that names the
 /// event.
 struct BadField : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -22,9 +22,10 @@ struct BadField : std::runtime_error {
 
 using Event = nlohmann::json;
 
-constexpr double kLeastMs = 1e-6;  // of a step: a nanosecond, which is what clocks count
+constexpr double kLeastMs = 1e-6;  // a step's shortest time: a nanosecond, the unit of clocks
 
-/// Without digits that nobody measured: clocks count nanoseconds, the rest are floats.
+/// `step` rounded to what was measured: step_ms to nanoseconds, the rest to floats. Throws BadReport for no
+/// time.
 Step as_measured(Step step) {
   step.step_ms = std::round(step.step_ms * 1e6) / 1e6;
   if (!(step.step_ms > 0.0 && std::isfinite(step.step_ms)))
@@ -65,21 +66,21 @@ std::optional<T> value_if(const Event& event, const char* key) {
   return std::optional<T>(std::in_place, found->get<T>());  // older JSON libraries convert to optionals too
 }
 
-/// The same, known to be there.
+/// A field of an event that must be there. Throws BadField.
 template <class T>
 T value_at(const Event& event, const char* key) {
   if (const auto value = value_if<T>(event, key)) return *value;
   throw BadField(cat("no ", kind<T>(), key));
 }
 
-/// A number that a rung may have measured: no float is larger, and no table could show it.
+/// A number that a rung may have measured: one that a float can hold. Throws BadField for a larger one.
 double plausible(double number, const char* key) {
   if (std::abs(number) > std::numeric_limits<float>::max())
     throw BadField(cat("a ", key, " of ", number_text(number)));
   return number;
 }
 
-/// Milliseconds of a part of a run.
+/// Milliseconds of a part of a run, at most `timeout_s`. Throws BadField.
 double duration_at(const Event& event, const char* key, double timeout_s) {
   const auto ms = value_at<double>(event, key);
   if (!(ms >= 0.0 && ms <= timeout_s * 1e3))
@@ -98,7 +99,7 @@ std::optional<double> number_if(const Event& event, const char* key) {
   const auto number = value_if<double>(event, key);
   return number ? std::optional(plausible(*number, key)) : std::nullopt;
 }
-/// A quantity that is never below zero.
+/// A number that may not be negative; nothing where it is missing or null. Throws BadField.
 std::optional<double> least_zero_if(const Event& event, const char* key) {
   const auto value = number_if(event, key);
   if (value && *value < 0.0) throw BadField(cat("a ", key, " of ", number_text(*value)));
@@ -111,7 +112,7 @@ DeviceState device_state(const Event& event) {
           value_if<std::vector<std::string>>(event, "throttle")};
 }
 
-/// What is wrong with a line that is no event, and where.
+/// The text around the error of a line that isn't an event, for a message.
 std::string around_error(std::string_view line) {
   constexpr size_t kBefore = 30, kShown = 60;
   size_t at = 0;
@@ -134,7 +135,7 @@ std::string around_error(std::string_view line) {
 
 void ChildReport::take(std::string_view line) {
   constexpr size_t kMaxStep = 1 << 12, kMaxOther = 1 << 18;  // bytes; a profile has more
-  constexpr size_t kMaxBetween = 8 << 20;                    // of others between two steps
+  constexpr size_t kMaxBetween = 8 << 20;                    // bytes of events between two steps
   Event event = parse_event(line);
   if (event.is_null()) throw BadReport("not an event on its event stream" + around_error(line));
   const std::string kind = event["event"];
@@ -154,7 +155,7 @@ void ChildReport::take(std::string_view line) {
   }
 }
 
-/// Throws BadReport and BadField. What it does not know is left alone.
+/// Throws BadReport and BadField. Ignores events of an unknown kind.
 void ChildReport::take(const std::string& kind, const Event& event) {
   if (kind == "start")
     start(event);
@@ -185,7 +186,7 @@ void ChildReport::start(const Event& event) {
   if (workload_.program.native) check_identity(event);
   run_.backend = value_if<std::string>(event, "backend").value_or(workload_.backend);
   const Event config = config_of(event);
-  // One that did not find the others would train alone, and its speed pass for that of all.
+  // A rank that did not find the others would train alone, and its speed would count as that of all ranks.
   const auto rank = value_if<int64_t>(event, "rank").value_or(rank_),
              world = value_if<int64_t>(config, "world_size").value_or(workload_.devices);
   if (rank != rank_ || world != workload_.devices)
@@ -222,7 +223,7 @@ void ChildReport::start(const Event& event) {
   started = true;
 }
 
-/// What a results file may hold of it. Whether ranks train each by itself is the harness's to say.
+/// The event's config as a results file may hold it. Only the harness says whether ranks are independent.
 ChildReport::Event ChildReport::config_of(const Event& event) const {
   auto config = value_at<Event>(event, "config");
   for (const char* key : {"world_size", "threads", "independent_ranks"})
@@ -236,13 +237,13 @@ ChildReport::Event ChildReport::config_of(const Event& event) const {
   if (const char* key = "independent_ranks"; config.contains(key) && config[key] != independent)
     throw BadReport(cat("its config has ", key, "=", printable(config[key].dump(), 60),
                         ", which is the harness's to say: leave it out"));
-  // Our rungs and peers, which tell their variant, have a micro-batch in B.
+  // Our rungs and peers, which tell their variant, have a micro-batch in B; others a whole batch.
   config.erase(kWholeBatch);
   if (config.contains("accumulate") && !event.contains("variant")) config[kWholeBatch] = true;
   return config;
 }
 
-/// That it is the executable of the plan.
+/// Throws BadReport for another variant, and Error for another source hash, than the plan's executable has.
 void ChildReport::check_identity(const Event& event) const {
   const Program& program = workload_.program;
   const auto variant = value_at<std::string>(event, "variant");
@@ -272,7 +273,7 @@ void ChildReport::step(const Event& event) {
   step.loss = number_if(event, "loss");
   step.grad_norm = least_zero_if(event, "grad_norm");
   step.lr = number_if(event, "lr");
-  // What a trainer of a ladder file tells of rank 0's clocks is ignored where nobody reads them either.
+  // Ignore the clocks that a ladder file's trainer tells for rank 0 where telemetry is off.
   if (workload_.program.native || !first_ || workload_.telemetry) step.device = device_state(event);
   if (workload_.telemetry) step.energy_j = number_if(event, "energy_j");
   if (first_ && !event.contains("loss"))
@@ -313,7 +314,7 @@ void ChildReport::evaluated(const Event& event) {
 
 void ChildReport::end(const Event& event) {
   ended = true;
-  const bool native = workload_.program.native;  // which tells all of it
+  const bool native = workload_.program.native;  // a native program tells every field
   const Event bytes = native ? value_at<Event>(event, "memory_bytes")
                              : value_if<Event>(event, "memory_bytes").value_or(Event::object());
   Memory& memory = summary.memory;
@@ -341,7 +342,7 @@ bool ChildReport::reached() const {
 }
 
 void ChildReport::check_steps(double wall_ms) const {
-  constexpr double kRounding = 1.01;  // of a peer's log
+  constexpr double kRounding = 1.01;  // for times rounded in a peer's log
   double sum = 0.0;
   for (const Step& step : run_.steps) sum += step.step_ms;
   if (sum > wall_ms * kRounding)

@@ -1,4 +1,4 @@
-// What a run's process, or one of its ranks, tells: events, and what they come to.
+// The events that a run's process, or one of its ranks, sends, and what they add up to.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@
 
 namespace stepladder {
 
-/// A report that makes no sense: the run's status is crash, its reason this.
+/// An invalid report of a trainer: the run's status is crash, its reason this error's text.
 struct BadReport : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -25,7 +25,7 @@ inline double ms_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Events of one process, taken as they come, into its Run and into what a Run does not have.
+/// Reads the events of one process as they come, into its Run and into the fields below.
 class ChildReport {
  public:
   ChildReport(Run& run, const Workload& workload, size_t rank,
@@ -47,9 +47,9 @@ class ChildReport {
   /// Takes an event's line. Throws BadReport, and Error with kExitNotComparable where the executable is no
   /// longer the one of the plan.
   void take(std::string_view line);
-  /// Whether the run has trained to the loss that was to be reached.
+  /// Whether the validation loss after the latest step is at most Workload::until_loss.
   bool reached() const;
-  /// Throws BadReport where the steps took longer than the process that made them.
+  /// Throws BadReport where the steps' times add up to more than `wall_ms`, the time of their process.
   void check_steps(double wall_ms) const;
 
   struct Failure {
@@ -61,13 +61,13 @@ class ChildReport {
   bool started = false, ended = false;
   Summary summary;  // only what the process itself reports: startup_ms, memory, compile, skipped_steps
   std::optional<double> val_loss;
-  std::optional<FlopsPerToken> flops;  // a rung of ours tells them
+  std::optional<FlopsPerToken> flops;  // told by our rungs alone
   std::optional<Failure> error;
-  std::optional<ChildEnd> exit;  // of a rank of a launcher
+  std::optional<ChildEnd> exit;  // for a rank that a launcher started
   std::string host, device;
-  double from_first_ms = 0.0;  // to the last step, as they were told
+  double from_first_ms = 0.0;  // from the first step's arrival to the last's
 
-  /// Nothing where nobody reads it.
+  /// Energy of this rank's device; nothing where telemetry is off or the trainer did not start.
   std::optional<RankMeter::Energy> energy() const {
     if (!workload_.telemetry || !started) return std::nullopt;
     return meter_ ? meter_->energy() : energy_elsewhere_;
@@ -89,11 +89,11 @@ class ChildReport {
   const Workload& workload_;
   size_t between_steps_ = 0;  // bytes of events since the last step
   const int64_t rank_;
-  const bool first_;  // rank 0, which is on the device that is sampled and is heard of
+  const bool first_;  // rank 0, whose steps go to on_step_
   const bool launched_;
   const std::chrono::steady_clock::time_point created_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point first_step_;
-  std::optional<RankMeter> meter_;  // of a rank here
+  std::optional<RankMeter> meter_;  // for a rank that this process starts
   RankMeter::Energy energy_elsewhere_{{}, "its device's energy was not read"};
   const std::function<void(const Step&)>& on_step_;
 };

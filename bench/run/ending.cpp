@@ -13,7 +13,7 @@ Ending reported_failure(const ChildReport::Failure& failure) {
   return {Status::crash, failure.reason};
 }
 
-/// Of those that have not told their end, the one with the fewest steps.
+/// The rank with the fewest steps among those that have not told their end.
 size_t furthest_behind(const std::deque<ChildReport>& reports, const std::vector<Run>& parts) {
   size_t rank = 0;
   for (size_t r = 1; r < reports.size(); ++r)
@@ -35,7 +35,7 @@ Ending ending_of(const ChildEnd& end, const ChildReport& report, const Run& run,
       return {Status::timeout, cat("killed after ", number_text(workload.timeout_s), " s at step ",
                                    run.steps.size(), " of ", workload.steps, "; --timeout allows more")};
     case ChildEnd::How::signalled:
-      if (report.error) return reported_failure(*report.error);  // as an exception that nobody catches does
+      if (report.error) return reported_failure(*report.error);  // as after an uncaught exception
       return crash("killed by ", signal_name(end.code), " at step ", run.steps.size(), " of ",
                    workload.steps);
     case ChildEnd::How::stopped:
@@ -93,7 +93,7 @@ std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<ChildReport>
   if (rank != exits.end()) return {*rank, *reports[*rank].exit};
   const size_t process = job_end.process;
   const bool none = end.how == ChildEnd::How::exited && end.code == kExitOk && !reports[process].error;
-  return {none ? told.value_or(process) : process, end};  // one that told has not ended, nor have the others
+  return {none ? told.value_or(process) : process, end};  // a rank that told an error need not have exited
 }
 
 std::string launcher_words(const ChildEnd& end) {

@@ -1,4 +1,4 @@
-// How a run ended: by what its processes told and how they went, and which rank is to blame.
+// How a run ended, from its processes' events and exits, and which rank is to blame.
 #pragma once
 
 #include <deque>
@@ -18,26 +18,27 @@ struct Ending {
   std::string reason;
 };
 
-/// How one process of a run ended. Only rank 0 has the loss. Throws InputError where a native one refused its
-/// options.
+/// How one process of a run ended. Only rank 0 has the loss. Throws InputError where a native program refused
+/// its options.
 Ending ending_of(const ChildEnd& end, const ChildReport& report, const Run& run, const Workload& workload,
                  size_t rank);
 
-/// The first rank that told of an error.
+/// The first rank that sent an error event.
 std::optional<size_t> first_with_error(const std::deque<ChildReport>& reports);
 
-/// The rank to blame for the end of a job, with how it ended. `command` started the ranks itself: how that
-/// ended is no rank's. `exits` are ranks, as they ended.
+/// The rank to blame for the end of a job, and how that rank ended. `command`: the workload's command started
+/// the ranks, and its exit status belongs to no rank. `exits` lists ranks in the order of their ends.
 std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<ChildReport>& reports,
                                    const std::vector<Run>& parts, const std::vector<size_t>& exits,
                                    bool command);
 
-/// The first error of a `stepladder rank` among the words of a launcher, else the launcher's; " (words)", ""
-/// for none.
+/// The first error of a `stepladder rank` in a launcher's stderr, else the launcher's last words, in
+/// parentheses; "" where there are none.
 std::string launcher_words(const ChildEnd& end);
 
-/// Where none failed: the end of a rank that had not told how it did when its launcher, or the command that
-/// starts ranks, ended, which is to blame. `hosts` are the ranks', "" where unknown.
+/// The ending of a job whose launcher, or command that starts ranks, ended before a rank had told its end:
+/// the launcher is to blame. Nothing where every rank told its end. `hosts` has each rank's host, "" where
+/// unknown.
 std::optional<Ending> left_by_launcher(const ChildEnd& end, const std::string& launcher,
                                        const std::deque<ChildReport>& reports,
                                        const std::vector<std::string>& hosts);

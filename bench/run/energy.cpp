@@ -46,12 +46,12 @@ std::string EnergyMeter::unknown() const {
 }
 
 void EnergyMeter::look_for_others(Clock::time_point now) {
-  constexpr auto kPause = std::chrono::seconds(1);  // what a sample of the device covers
+  constexpr auto kPause = std::chrono::seconds(1);  // a utilization sample covers a second
   const bool begins = looked_ == Clock::time_point();
   if (!begins && now - looked_ < kPause) return;
   looked_ = now;
   const auto processes = telemetry_.processes();
-  if (begins || !processes) return;  // those of before the first step are others' business
+  if (begins || !processes) return;  // ignore processes from before the first step
   shared_ = shared_.value_or(false) || *processes > 1;
 }
 
@@ -60,7 +60,7 @@ void RankMeter::add_to(nlohmann::json& event) {
   if (kind == "start" && !telemetry_) start(event);
   if (kind == "eval" && meter_) meter_->after_evaluation();
   if (kind != "step") return;
-  event.erase("energy_j");  // which only this may tell
+  event.erase("energy_j");  // only the harness's reading counts
   if (asked_.clocks) event.update(Writer::write(telemetry_ ? telemetry_->sample() : DeviceState()));
   ++steps_;
   const auto joules = meter_ ? meter_->after_step(asked_.due.after(steps_)) : std::nullopt;
@@ -88,7 +88,7 @@ RankMeter::Energy RankMeter::energy() const {
 
 StepEnergy energy_of(std::span<const Step> steps, size_t warmup) {
   const Step *first = nullptr, *last = nullptr;
-  double ms = 0.0;  // between the two
+  double ms = 0.0;  // between first and last
   double since = 0.0;
   for (size_t i = warmup > 0 ? warmup - 1 : 0; i < steps.size(); ++i) {
     if (first) since += steps[i].step_ms;

@@ -1,4 +1,4 @@
-// What a device uses for the steps of a run, by its own counter.
+// Energy that a device uses for the steps of a run, by the device's own counter.
 #pragma once
 
 #include <chrono>
@@ -15,32 +15,33 @@ namespace stepladder {
 
 /// The steps of a run after which the energy used so far must be known.
 struct EnergyDue {
-  int64_t warmup = 0, steps = 0, eval_every = 0;  // 0 for never or not before the end
+  int64_t warmup = 0, steps = 0, eval_every = 0;  // eval_every 0: never, or only at the end
 
   bool after(int64_t done) const {
     return done == warmup || done == steps || (eval_every > 0 && done % eval_every == 0);
   }
 };
 
-/// The device that a trainer on `backend` uses, as Telemetry takes it: `told`, the uuid that the trainer
-/// told, else `only`, where there is but one. Nothing where neither is known: kDeviceNotTold says so.
+/// The uuid, for Telemetry, of the device that a trainer on `backend` uses: `told` by the trainer, else
+/// `only`, where there is but one device; "" for the CPU. Nothing where both are empty: kDeviceNotTold says
+/// so.
 std::optional<std::string> metered_device(const std::string& backend, const std::string& told,
                                           const std::string& only = "");
 inline constexpr const char* kMixed = "it evaluates after other steps than those it was asked to";
 inline constexpr const char* kDeviceNotTold = "the trainer did not tell the uuid of its device";
 
-/// Reads a device's counter while a process runs on it. The harness reads, not that process, which would
-/// stand still for the milliseconds that it takes.
+/// Reads a device's energy counter while a trainer runs on the device. The harness reads it, since a reading
+/// takes milliseconds in which the trainer would stand still.
 class EnergyMeter {
  public:
-  /// Before the first step.
+  /// To be constructed before the first step.
   explicit EnergyMeter(Telemetry& telemetry) : telemetry_(telemetry), first_(telemetry.joules()) {}
 
-  /// Joules since then, evaluations left out; nothing where they are unknown, or were read within
-  /// the last tenth of a second, in which the counter may not have moved, unless this is `due`.
+  /// Joules since construction, without evaluations. Nothing where they are unknown or, unless `due`, where
+  /// the last reading is under 0.1 s old: the counter may not have moved since.
   std::optional<double> after_step(bool due);
-  /// Where the step before it was not due, it may have been told late, or not read: what the steps use can't
-  /// be told from what the evaluation does, and is unknown from then on.
+  /// Leaves the joules since the last reading out as the evaluation's. If the step before it was not due, the
+  /// step's joules may be among them: the steps' energy is unknown from then on.
   void after_evaluation();
 
   /// Whether another process has used the device meanwhile; nothing where the device doesn't tell.
@@ -55,28 +56,28 @@ class EnergyMeter {
   void look_for_others(Clock::time_point now);
 
   Telemetry& telemetry_;
-  const std::optional<double> first_;  // joules that the counter begins with
+  const std::optional<double> first_;  // the counter at construction
   double used_ = 0.0, last_ = 0.0, evaluations_ = 0.0;
-  bool was_due_ = true, mixed_ = false;  // of the latest step; of steps with an evaluation
-  bool went_back_ = false;               // the counter
+  bool was_due_ = true, mixed_ = false;  // the latest step was; energy of steps and evaluations is
+  bool went_back_ = false;               // the counter's value fell
   Clock::time_point read_, looked_;
   std::optional<bool> shared_;
 };
 
-/// Reads the device of one rank after its trainer's events: on this machine the harness does, elsewhere
-/// `stepladder rank`.
+/// Reads one rank's device after each of its trainer's events: in the harness for ranks on this machine, in
+/// `stepladder rank` elsewhere.
 class RankMeter {
  public:
   struct Asked {
-    std::string backend = {};  // of a trainer that tells none
-    std::string device = {};   // that is sampled where the trainer does not tell which it has
-    bool only = false;         // it is the only one, so that its joules are the trainer's
-    bool clocks = false;       // of the device, instead of what the trainer tells of them
+    std::string backend = {};  // assumed where the trainer tells none
+    std::string device = {};   // sampled where the trainer does not tell its device
+    bool only = false;         // `device` is the only one, so its joules are the trainer's
+    bool clocks = false;       // read the device's clocks instead of the trainer's own
     EnergyDue due = {};
   };
   RankMeter(TelemetryOfDevices& devices, Asked asked) : devices_(devices), asked_(std::move(asked)) {}
 
-  /// Adds `energy_j` and clocks to a step, as they are right after it.
+  /// Adds the device's `energy_j` and clocks, read right after the step, to a step's event.
   void add_to(nlohmann::json& event);
 
   /// What is known of the device besides the joules of each step.
@@ -97,14 +98,14 @@ class RankMeter {
   int64_t steps_ = 0;
 };
 
-/// Shorter than this a timed part says nothing: the counter moves ten times a second.
+/// Shortest timed part with a known energy: the counter moves ten times a second.
 inline constexpr double kLeastEnergyMs = 2000.0;
 
 struct StepEnergy {
   std::optional<double> joules;
   std::string unknown;  // why there are none
 };
-/// Of a step, the mean over those after the first `warmup`.
+/// Mean joules of a step, over the steps after the first `warmup`.
 StepEnergy energy_of(std::span<const Step> steps, size_t warmup);
 
 }  // namespace stepladder

@@ -1,5 +1,6 @@
-// What a trainer tells the harness: one JSON object a line on a file descriptor, which ours are told by
-// --events. This is what ours tell; docs/own-trainer.md says what of it another may leave out.
+// The event protocol between a trainer and the harness: one JSON object a line on a file descriptor, which
+// our rungs are told by --events. This is what our rungs send; docs/own-trainer.md says which fields others
+// may leave out.
 //
 //   {"event":"start","protocol":1,"variant":..,"source_hash":..,"backend":"cpu"|"cuda","rank":0,"host":..,"config":{..},
 //    "device":{..},"flops_per_token":{"nanogpt":..,"llmc":..},"startup_ms":..,"memory_by_name":{name: bytes}}
@@ -14,19 +15,19 @@
 // A run sends `start` just before its first step, then its steps in order, and last either `end` or `error`;
 // an error may come before `start`. A stream that ends without either is a crash. `step` counts from 0 and
 // goes on after a resume. eval's `step` is the number of steps done. A diverged run's last step has
-// "loss":null, as has every number that is not finite. From sm_mhz on, the device right after the step; all
-// of it may be null or left out.
+// "loss":null; every number that is not finite is null. Fields from sm_mhz on are the device's right after
+// the step; each may be null or left out.
 //
-// Of several ranks each sends its own events; the loss is that of all together.
+// Each of several ranks sends its own events; the loss is that of all ranks together.
 //
-// config: model, B, T, max_T, V, L, NH, C, world_size, dtype, math, on the CPU threads, of independent
-// ranks independent_ranks, then the rung's options of the groups Data, Training and Ops (seed, accumulate,
-// attention, ...). device: backend, name, uuid, compute_capability, total_memory, driver, runtime, blas,
-// attention. flops_per_token, of the model by both formulas, is a rung's of ours alone. memory_by_name has
-// every allocation ("params/wte"), by_name their sums by group ("params"). cycles: SM clock cycles of the
-// step, null where they aren't counted. skipped_steps: those that loss scaling left out, only where there is
-// loss scaling. compile: what searching GEMM algorithms and capturing graphs took before the first step, only
-// where there was any.
+// config: model, B, T, max_T, V, L, NH, C, world_size, dtype, math, threads on the CPU, independent_ranks
+// where ranks are independent, then the rung's options of the groups Data, Training and Ops (seed,
+// accumulate, attention, ...). device: backend, name, uuid, compute_capability, total_memory, driver,
+// runtime, blas, attention. flops_per_token, of the model by both formulas, is sent by our rungs alone.
+// memory_by_name has every allocation ("params/wte"), by_name their sums by group ("params"). cycles: SM
+// clock cycles of the step, null where they aren't counted. skipped_steps: steps that loss scaling skipped,
+// only where there is loss scaling. compile: time for searching GEMM algorithms and capturing graphs before
+// the first step, only where there was any.
 //
 // profile comes before end, only from a traced run (--profile): docs/results-schema.md has its fields.
 //
@@ -44,10 +45,10 @@
 
 namespace stepladder {
 
-/// The version of the above. What version 1 has stays readable.
+/// The version of the protocol above. Fields of version 1 stay readable.
 inline constexpr int64_t kProtocol = 1;
 
-/// Of a device, what `start` tells.
+/// The "device" of a start event.
 nlohmann::ordered_json device_json(const DeviceInfo& device);
 template <class Archive>
 void fields(Archive& a, Any<DeviceInfo> auto& x) {
@@ -55,11 +56,12 @@ void fields(Archive& a, Any<DeviceInfo> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, total_memory, driver, runtime, blas, attention)
 }
 
-/// Writes events, each with a single write() so that a kill tears at most the last line. Any thread may.
+/// Writes events, each with a single write() so that a kill tears at most the last line. Thread-safe.
 class EventWriter {
  public:
-  /// Writes to `fd`, which stays the caller's; nothing at all when it is negative. Ignores SIGPIPE then, so
-  /// that a reader that is gone shows as connected() == false. Throws InputError when `fd` is not open.
+  /// Writes to `fd`, which stays the caller's; a negative `fd` drops all events. With an `fd`, SIGPIPE is
+  /// ignored, so that a reader that is gone shows as connected() == false. Throws InputError when `fd` is not
+  /// open.
   explicit EventWriter(int fd);
 
   void write(const nlohmann::ordered_json& event);
@@ -73,8 +75,8 @@ class EventWriter {
   std::atomic<bool> connected_ = true;
 };
 
-/// The event on a line, bytes that are no UTF-8 as '?'; null for a line that is torn, empty, not an event or
-/// nested too deep for a results file.
+/// The event on a line, with '?' for bytes that aren't UTF-8; null for a line that is torn, empty, not an
+/// event or nested too deep for a results file.
 nlohmann::json parse_event(std::string_view line);
 
 }  // namespace stepladder

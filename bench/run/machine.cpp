@@ -40,7 +40,7 @@ constexpr const char* kThreadVariables[] = {
     "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_PROC_BIND",   "OMP_PLACES",           "GOMP_CPU_AFFINITY",
     "KMP_AFFINITY",    "KMP_HW_SUBSET",    "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS"};
 
-/// Those that are set.
+/// The values of those kThreadVariables that are set.
 Json thread_variables() {
   Json set = Json::object();
   for (const char* name : kThreadVariables)
@@ -66,7 +66,7 @@ int64_t meminfo(const char* key) {
   return std::atoll(field("/proc/meminfo", key).c_str()) * 1024;
 }
 
-/// That this process was started with, the program by its own name.
+/// The command line of this process, with "stepladder" for the program.
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::string words, word;
@@ -74,7 +74,7 @@ std::string command_line() {
   return "stepladder" + words;
 }
 
-/// Ticks that the cores of this process spent working, and all their ticks, since the system started.
+/// {busy, all} clock ticks of the cores that this process may use, since the system started.
 std::pair<int64_t, int64_t> core_ticks() {
   cpu_set_t cores;
   if (sched_getaffinity(0, sizeof cores, &cores) != 0) return {};
@@ -94,8 +94,8 @@ std::pair<int64_t, int64_t> core_ticks() {
   return {busy, all};
 }
 
-/// Those of this process's variables that change what libraries compute, or how: not where they log, nor what
-/// containers tell of themselves. Null for none.
+/// This process's environment variables that change what libraries compute, or how, but not where they log or
+/// what a container is. Null if none is set.
 Json library_environment() {
   constexpr std::string_view kNames[] = {"NVIDIA_TF32_OVERRIDE",
                                          "CUBLAS_WORKSPACE_CONFIG",
@@ -129,7 +129,7 @@ Json libraries_json(const CudaLibraries& libraries) {
   return {{"major", libraries.major}, {"reason", libraries.reason}, {"found", found}, {"missing", missing}};
 }
 
-/// "2025-01-31T12:34:56.789Z".
+/// The present time, as "2025-01-31T12:34:56.789Z".
 std::string now_utc() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
@@ -189,7 +189,7 @@ DeviceProbe probe_device(const std::string& backend, int64_t index) {
                     });
   } catch (const Interrupted&) {
     throw;
-  } catch (const Error& e) {  // no fault of the device's
+  } catch (const Error& e) {  // not the device's fault
     probe.error = e.what();
     return probe;
   }
@@ -211,7 +211,7 @@ DeviceProbe probe_device(const std::string& backend, int64_t index) {
 }
 
 DeviceProbe require_device(const std::string& backend, int64_t index) {
-  // A campaign asks for each of its parts.
+  // Cached, since a campaign asks for each of its parts.
   static std::map<std::pair<std::string, int64_t>, DeviceProbe> known;
   const std::pair key(backend, index);
   if (const auto found = known.find(key); found != known.end()) return found->second;
@@ -248,10 +248,10 @@ std::string python() {
 }
 
 double busy_cores() {
-  // The tests start hundreds of runs and set this to 0; it is no option.
+  // The tests start hundreds of runs and set this variable to 0; it is no option.
   const char* const asked = std::getenv("STEPLADDER_BUSY_SAMPLE_MS");
   const int sample_ms = asked ? std::atoi(asked) : 200;
-  if (sample_ms == 0) return 0.0;  // a tick between two looks at once would be a busy machine
+  if (sample_ms == 0) return 0.0;  // two readings at once could differ by a tick, and look busy
   const auto [busy, all] = core_ticks();
   std::this_thread::sleep_for(std::chrono::milliseconds(sample_ms));
   const auto [later_busy, later_all] = core_ticks();

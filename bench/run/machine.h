@@ -11,14 +11,15 @@
 
 namespace stepladder {
 
-/// Of this tool: "0.2.0".
+/// The version of this tool: "0.2.0".
 std::string version();
 
-/// The commit that this program was built from, with "-dirty" where tracked files differed; "" where it was
-/// no checkout.
+/// The commit that this program was built from, with "-dirty" where tracked files differed; "" for a build
+/// outside a checkout.
 const char* build_commit();
 
-/// Between the two in what --version prints: "0.2.0 (commit 1a2b3c)". A gate reads it of another build.
+/// The text between version and commit in --version's output, "0.2.0 (commit 1a2b3c)". `gate` parses another
+/// build's.
 inline constexpr std::string_view kOfCommit = " (commit ";
 
 struct Host {
@@ -38,30 +39,30 @@ struct DeviceProbe {
   std::string error;
 };
 
-/// What a child that only looks at a device may take.
-inline constexpr double kProbeTimeout = 60.0;  // seconds; many devices take a driver long
+/// Time limit of a child that only looks at a device.
+inline constexpr double kProbeTimeout = 60.0;  // seconds; drivers start slowly where there are many devices
 
-/// What a run that was given it keeps of which one it is: its uuid, or the host of a CPU.
+/// The identity of a run's device: its uuid, or the host's name for a CPU.
 std::string identity_of(const DeviceInfo& device);
 
-/// Asks a child process for the device, so that this one holds no device memory while rungs are measured and
-/// survives a broken driver.
+/// Asks a child process for the device, so that this process holds no device memory while rungs are measured
+/// and survives a broken driver.
 DeviceProbe probe_device(const std::string& backend, int64_t index);
-/// Why that child told of no device.
+/// Why probe_device()'s child told of no device.
 std::string why_no_device(const ChildEnd& end);
-/// The same, once a process. Throws Error where there is none.
+/// probe_device(), once a process. Throws Error where there is no device.
 DeviceProbe require_device(const std::string& backend, int64_t index);
-/// The child's side: prints what probe_device() reads.
+/// Prints what probe_device() reads; runs in its child.
 void print_device(const std::string& backend, int index);
 
-/// Where the rungs' executables are: beside the running one, or in libexec/stepladder where it is installed;
-/// STEPLADDER_BIN_DIR names another folder.
+/// The folder of the rungs' executables: that of the running executable, or libexec/stepladder where it is
+/// installed; STEPLADDER_BIN_DIR names another folder.
 std::string bin_dir();
 
 /// The Python for the charts and the page: STEPLADDER_PYTHON, else the source folder's .venv, else python3.
 std::string python();
 
-/// How many of the cores that this process may use others keep busy; looks for a fifth of a second.
+/// How many of the cores that this process may use are busy with other processes, sampled for 0.2 s.
 double busy_cores();
 
 /// Tool version, commit of the build, command line, host and how busy it is, device, time, and the variables

@@ -29,7 +29,7 @@ void check_placeholders(const std::string& text) {
 
 std::string filled(const std::string& text, const Values& values) {
   std::string out;
-  for (size_t at = 0; at < text.size();) {  // once through: a value may have braces of its own
+  for (size_t at = 0; at < text.size();) {  // in one pass: a value may have braces of its own
     const auto here = std::ranges::find_if(values, [&](const auto& value) {
       return text.compare(at, value.first.size() + 2, "{" + value.first + "}") == 0;
     });

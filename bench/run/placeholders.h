@@ -1,4 +1,4 @@
-// "{batch}" and the like in the commands of a ladder file.
+// Placeholders, such as "{batch}", in the commands of a ladder file.
 #pragma once
 
 #include <map>
@@ -7,27 +7,27 @@
 
 namespace stepladder {
 
-/// What stands for each placeholder, by its name without braces.
+/// The value of each placeholder, by its name without braces.
 using Values = std::map<std::string, std::string>;
 
-/// Stands for a rung's options, one word each; only as a word of its own.
+/// The placeholder of a rung's options, one word each; must be a word of its own.
 inline constexpr const char* kArguments = "{arguments}";
-/// Stands for the words of a ladder file's switches, on or off; only as a word of its own.
+/// The placeholder of the words of a ladder file's switches, on or off; must be a word of its own.
 inline constexpr const char* kSwitches = "{switches}";
 
-/// Throws InputError for "{name}" of small letters and underscores that stands for nothing. Other braces are
-/// text.
+/// Throws InputError for an unknown "{name}" of small letters and underscores, and for "{arguments}" or
+/// "{switches}" within a word. Other braces are text.
 void check_placeholders(const std::string& text);
-/// `text` with the values that there are; other placeholders stay.
+/// `text` with `values` in place of their placeholders; placeholders without a value stay.
 std::string filled(const std::string& text, const Values& values);
-/// Whether a word has "{name}".
+/// Whether one of the words contains "{name}".
 bool uses(const std::vector<std::string>& words, const std::string& name);
 /// Whether a rung or program has "{name}" in its command or environment.
 template <class Commanded>
 bool uses(const Commanded& of, const std::string& name) {
   return uses(of.command, name) || uses(of.environment, name);
 }
-/// Whether it is told `name`: by its placeholder, or among all arguments.
+/// Whether a rung or program is told `name`: by its placeholder, or by "{arguments}".
 template <class Commanded>
 bool is_told(const Commanded& of, const std::string& name) {
   return uses(of, name) || uses(of, "arguments");

@@ -25,9 +25,9 @@
 namespace stepladder {
 namespace {
 
-constexpr const char* kSource = " source ";  // before the hash that a rung tells with its version
+constexpr const char* kSource = " source ";  // precedes the hash in a rung's --version
 
-/// Fowler, Noll and Vo's hash of 64 bits, over texts and what parts them.
+/// The 64-bit FNV-1a hash of texts and files, with a separator after each.
 class Hash {
  public:
   void add(const std::string& text) {
@@ -44,8 +44,8 @@ class Hash {
 };
 
 bool Hash::add_file(const std::string& path) {
-  // A trainer's data may be gigabytes, and each run asks. A file that was written a moment ago may be written
-  // again within the same tick of its times.
+  // Known files are not read again: a trainer's data may be gigabytes, and each run asks. A file written
+  // within kTrusted is not kept as known, since another write may leave its times the same.
   constexpr time_t kTrusted = 2;  // seconds
   using Version = std::tuple<uint64_t, dev_t, ino_t, off_t, time_t, long, time_t, long>;
   static std::map<Version, uint64_t> known;
@@ -75,7 +75,8 @@ bool Hash::add_file(const std::string& path) {
   return true;
 }
 
-/// Asked once a process: it may take seconds, and a Python's packages hardly change under a measurement.
+/// The answer of `version`, asked once a process: it may take seconds, and a Python's packages hardly change
+/// under a measurement.
 const std::string& version_of(const Program& program) try {
   constexpr double kLimit = 60.0;  // seconds
   static std::map<std::pair<std::string, std::vector<std::string>>, std::string> known;
@@ -104,8 +105,8 @@ std::string hash_of(const Program& program) {
   return hash.hex();
 }
 
-/// What a rung's --version tells. Throws Error naming it and what is wrong, with what builds it where that
-/// may help.
+/// The output of a rung's --version. Throws Error naming the executable and the fault, with `way_to_build`
+/// where building may help.
 std::string version_told_by(const std::string& executable, const std::string& way_to_build) {
   constexpr double kWait = 10.0;  // seconds
   constexpr size_t kEnough = 1 << 16;

@@ -1,4 +1,4 @@
-// What a run runs: the executable of one of our rungs, or a trainer that a ladder file names.
+// The program of a run: the executable of one of our rungs, or a trainer that a ladder file names.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace stepladder {
 /// fits into the device's memory, or what its ladder file says of this rung.
 enum class BatchSize { usual, largest, own };
 
-/// Why `device` can't run what needs a GPU of `compute_capability`: "needs sm_80, this is sm_75 (Tesla T4)";
-/// "" when it can. The CPU backend runs everything, reduced precisions emulated.
+/// Why `device` can't run a program that needs a GPU of `compute_capability`: "needs sm_80, this is sm_75
+/// (Tesla T4)"; "" when it can. The CPU backend runs everything, reduced precisions emulated.
 inline std::string unsupported_reason(int compute_capability, const DeviceInfo& device) {
   if (device.backend == "cpu" || device.compute_capability >= compute_capability) return "";
   return cat("needs sm_", compute_capability, ", this is sm_", device.compute_capability, " (", device.name,
@@ -26,32 +26,33 @@ inline std::string unsupported_reason(int compute_capability, const DeviceInfo& 
 
 /// A program that speaks the event protocol (bench/run/events.h).
 struct Program {
-  std::string variant;                    // "05_mixed_precision", "pytorch/05_mixed_precision", "llmc"
-  std::string peer = {};                  // the ladder that it is of, beside another; "" for that one's rungs
-  std::vector<std::string> command = {};  // with placeholders: "{batch}", "{arguments}"
+  std::string variant;    // "05_mixed_precision", "pytorch/05_mixed_precision", "llmc"
+  std::string peer = {};  // a peer's ladder, measured beside another; "" for that ladder's rungs
+  std::vector<std::string> command = {};          // with placeholders: "{batch}", "{arguments}"
   std::optional<MathMode> math = MathMode::fp32;  // of its GEMMs: picks the peak of MFU; none: unknown
   double tolerance = 0.0;  // relative, of a rung's loss against the first rung's; peers aren't compared
   BatchSize batch = BatchSize::usual;
-  int64_t own_batch = 0;       // of BatchSize::own
-  int64_t devices = 1;         // least number that it is for
-  int compute_capability = 0;  // least one of a GPU that it needs, 80 for sm_80
-  std::string folder = {};     // where it runs; "" for the current one
-  std::string model = {};      // what it trains, where its command is not told; "" where unknown
+  int64_t own_batch = 0;       // the micro-batch of BatchSize::own
+  int64_t devices = 1;         // least number of devices
+  int compute_capability = 0;  // least that a GPU needs, 80 for sm_80
+  std::string folder = {};     // working directory; "" for the current one
+  std::string model = {};      // the model it trains, where its command isn't told; "" where unknown
   std::vector<std::string> environment = {};  // "NAME=value", with placeholders
   std::vector<std::string> sources = {};      // files that it is made of, in its folder
-  std::vector<std::string> version = {};      // a command whose answer belongs to what it is made of
-  /// It is built on bench/rung: takes all of a rung's options, names its source hash in --version and in each
-  /// start, and tells its device's clocks and its memory.
+  std::vector<std::string> version = {};      // a command whose output counts as a source
+  /// Whether the program is built on bench/rung: it then takes all of a rung's options, names its source hash
+  /// in --version and in each start, and tells its device's clocks and its memory.
   bool native = false;
-  std::string calls_itself = {};  // a native program, in its events; "" for its variant
+  std::string calls_itself = {};  // a native program's variant in its events; "" for `variant`
 
-  /// What it was built from: what a native program's --version says after "source"; of another the FNV-1a
-  /// hash of its command, environment and sources and of the answer to `version`. Throws Error where a native
-  /// one does not answer, InputError where another is not there.
+  /// A hash of what the program was built from: for a native program, the one that --version names after
+  /// "source"; for others, the FNV-1a hash of command, environment, sources and the answer to `version`.
+  /// Throws Error where a native program does not answer, InputError where another's sources or `version`
+  /// can't be read.
   std::string source_hash() const;
-  /// Whether its ranks talk through MPI: those of native programs on the CPU.
+  /// Whether the ranks communicate through MPI, as those of native programs on the CPU do.
   bool through_mpi(const std::string& backend) const { return native && backend == "cpu"; }
-  /// Whether its command starts all ranks itself, as torchrun does, told how many.
+  /// Whether the command starts all ranks itself, as torchrun does: it has {devices}.
   bool starts_ranks() const;
 };
 

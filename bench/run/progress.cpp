@@ -12,7 +12,7 @@
 namespace stepladder {
 namespace {
 
-/// "0:07", "12:34", "1:02:03".
+/// A duration, as "0:07", "12:34" or "1:02:03".
 std::string clock_text(double seconds) {
   const auto s = std::llround(seconds);
   const auto two = [](long long n) { return cat(n < 10 ? "0" : "", n); };
@@ -68,7 +68,8 @@ std::string Progress::label() const {
 }
 
 double Progress::seconds_left() const {
-  // Runs that have not been measured yet are taken to last as long as this one.
+  // Runs still to come are taken to last as long as the mean of the keys so far, with this run's projected
+  // time.
   const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
   const double projected = elapsed * static_cast<double>(steps_) / static_cast<double>(steps_done_);
   double sum = projected;

@@ -1,5 +1,5 @@
-// What a user sees while runs go on: on a terminal one line that is updated, elsewhere a line per finished
-// run; with --quiet only those that failed or were disturbed.
+// Progress of runs on stderr: on a terminal one line that is updated, elsewhere a line per finished run; with
+// --quiet only lines of runs that failed or were disturbed.
 #pragma once
 
 #include <chrono>
@@ -11,10 +11,10 @@
 
 namespace stepladder {
 
-/// Writes to stderr.
+/// Shows the progress of a measurement on stderr.
 class Progress {
  public:
-  static inline bool quiet = false;  // of this process
+  static inline bool quiet = false;  // for the whole process
   static Option quiet_option(const std::string& group);
 
   explicit Progress(size_t total_runs);
@@ -22,7 +22,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// How many runs are there already: fewer than before where some are measured again.
+  /// Sets how many runs have finished: fewer than before where runs are measured again.
   void set_done(size_t runs) { done_ = runs; }
   /// `key` names runs that take as long as each other: a rung on a workload.
   void start(const std::string& key, int64_t round, int64_t steps);
@@ -36,7 +36,7 @@ class Progress {
   void show(const std::string& line) const;
   void clear() const;
 
-  const bool terminal_;  // on which lines are updated
+  const bool terminal_;  // stderr is a terminal, and not --quiet
   const size_t total_;
   size_t done_ = 0;
   std::string key_;

@@ -26,15 +26,15 @@ namespace {
 
 constexpr std::string_view kDevices = "{devices}";
 constexpr double kRankGrace = 3.0;  // seconds
-constexpr int kMostTold = 5;        // strangers that the user hears of
+constexpr int kMostTold = 5;        // callers sent away that the user is told of
 
 bool is_mpirun(const std::string& program) {
   const std::string name = std::filesystem::path(program).filename();
   return name == "mpirun" || name == "mpiexec" || name == "orterun";
 }
 
-/// Throws InputError where an mpirun, which `what` names, is of another MPI: it tells its ranks who they are
-/// in variables that are not understood.
+/// Throws InputError where the mpirun that `what` names is of another MPI than Open MPI: we can't read the
+/// variables that tell its ranks who they are.
 void check_open_mpi(const std::string& what, const std::string& version) {
   for (const char* other : {"HYDRA", "MPICH", "Intel(R) MPI", "MVAPICH"})
     if (version.find(other) != version.npos)
@@ -83,7 +83,7 @@ sockaddr_in address_of_interface(const std::string& interface) {
   if (interface.empty()) {
     try {
       address = resolve(host_name(), 0);
-    } catch (const InputError&) {  // a name that stands for nothing
+    } catch (const InputError&) {  // the host's name has no address
       address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     }
     const auto is_it = [&](const Interface& one) { return same(one.address, address); };
@@ -137,11 +137,11 @@ void LaunchedRanks::begin(std::vector<Fd> streams) {
   meets_ = std::thread([this] { meet(); });
 }
 
-/// What a thread does, from which that of the rendezvous has its signals.
+/// The body of the thread meets_, whose signal mask the rendezvous's thread inherits.
 void LaunchedRanks::meet() {
   sigset_t pipes;
   sigemptyset(&pipes);
-  sigaddset(&pipes, SIGPIPE);  // of a stream that nobody reads any more
+  sigaddset(&pipes, SIGPIPE);  // from a stream whose reader is gone
   ::pthread_sigmask(SIG_BLOCK, &pipes, nullptr);
   Harness harness{.hint = "; --launch-timeout allows more", .listening = std::move(listening_)};
   harness.over = over_.get();
@@ -227,7 +227,7 @@ std::vector<std::string> launcher_command(const std::string& words, int64_t devi
   } else if (program == "srun") {
     if (!has({"-n", "--ntasks"})) more = {"--ntasks=" + ranks};
   } else if (program == "torchrun") {
-    if (!has({"--no-python", "--no_python"})) more = {"--no_python"};  // which older ones know too
+    if (!has({"--no-python", "--no_python"})) more = {"--no_python"};  // older torchruns know it too
   }
   all.insert(all.begin() + 1, more.begin(), more.end());
   return all;
@@ -250,7 +250,7 @@ Job job_of_launcher(const Launcher& launcher, AgentOptions rank, int64_t devices
   process.command.emplace_back("rank");
   for (std::string& word : rank.arguments()) process.command.push_back(std::move(word));
   process.environment.push_back("STEPLADDER_JOB_SECRET=" + ranks.secret());
-  for (char** variable = environ; *variable; ++variable)  // which say what the machines of the job are
+  for (char** variable = environ; *variable; ++variable)  // describe the job's machines
     if (std::string_view(*variable).starts_with("SLURM_")) process.environment.emplace_back(*variable);
   Job job{
       .processes = {process}, .ranks = static_cast<size_t>(devices), .launcher = true, .grace_s = kRankGrace};

@@ -14,28 +14,28 @@
 
 namespace stepladder {
 
-/// `process` for each of `devices` ranks, to be run with Channel::events, as processes of this machine that
-/// find each other as torchrun's do: RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and
-/// MASTER_PORT, a port that was free. They share its cores. Throws Error where no port is free.
+/// A job that runs `process` as each of `devices` ranks on this machine, for Channel::events. The ranks find
+/// each other as torchrun's do: RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT,
+/// a port that was free. They share the machine's cores. Throws Error where no port is free.
 Job job_of_ranks(const Job::Process& process, int64_t devices);
 
-/// `process` alone, which starts the ranks itself, as torchrun does; otherwise as job_of_ranks().
+/// A job of `process` alone, which starts the `devices` ranks itself, as torchrun does.
 Job job_of_command(const Job::Process& process, int64_t devices);
 
-/// What starts the ranks, here and on other machines.
+/// A launcher, which starts the ranks here and on other machines.
 struct Launcher {
-  std::string words;           // "srun --nodes 2", {devices} in them for how many ranks; "" for none
-  std::string interface = {};  // where they report to: see address_of_interface()
-  double meet_s = 25.0;        // for all of them to come
+  std::string words;           // "srun --nodes 2", with {devices} for the number of ranks; "" for none
+  std::string interface = {};  // where ranks report to: see address_of_interface()
+  double meet_s = 25.0;        // for all ranks to connect
 };
 
-/// The IPv4 address of `interface`: a network interface's name, or an address of this machine. By default the
-/// one that this host's name stands for; where that is a loopback address, the first that is none. Throws
+/// The IPv4 address of `interface`: a network interface's name, or an address of this machine. If empty, the
+/// address that this host's name stands for or, where that is a loopback address, the first other one. Throws
 /// InputError naming the interfaces that there are.
 sockaddr_in address_of_interface(const std::string& interface);
 
 /// The ranks of a job that a launcher starts, here and on other machines, each as `stepladder rank --to
-/// ADDRESS` (bench/run/agent.h): they meet and are watched here, and tell their events.
+/// ADDRESS` (bench/run/agent.h). This object lets them meet, watches them and receives their events.
 class LaunchedRanks {
  public:
   /// Listens at a free port of the launcher's interface. Throws InputError.
@@ -49,12 +49,13 @@ class LaunchedRanks {
   std::string address() const;
   /// What a rank must have in its environment as STEPLADDER_JOB_SECRET.
   const std::string& secret() const { return world_.secret; }
-  /// The launcher has started: what rank r tells is written to streams[r], a line each.
+  /// To be called once the launcher has started: writes each event of rank r to streams[r], as a line.
   void begin(std::vector<Fd> streams);
 
   /// Each rank's host; "" until all have come.
   std::vector<std::string> hosts() const;
-  /// Why the job has failed, beside what the ranks tell: one did not come, is of another build, or is gone.
+  /// Why the job has failed, beside the ranks' own errors: a rank did not connect, is of another build, or is
+  /// gone.
   std::optional<std::string> failure() const;
 
  private:
@@ -65,7 +66,7 @@ class LaunchedRanks {
   const double meet_s_;
   Socket listening_;
   std::vector<Fd> streams_;
-  mutable std::mutex mutex_;  // of the next two
+  mutable std::mutex mutex_;  // guards hosts_ and failure_
   std::vector<std::string> hosts_;
   std::optional<std::string> failure_;
   Fd over_, wake_;  // a pipe that ends the meeting
@@ -73,19 +74,21 @@ class LaunchedRanks {
   std::thread meets_;
 };
 
-/// The words before those of the rank. To mpirun, srun and torchrun is added what they need: how many ranks,
-/// to pass the secret on, that it is no Python. Throws InputError where there are none.
+/// The launcher's command, before the rank's. For mpirun, srun and torchrun, adds the options they need: the
+/// number of ranks, to pass the secret on, that a rank is no Python script. Throws InputError for empty
+/// `words`.
 std::vector<std::string> launcher_command(const std::string& words, int64_t devices);
 
-/// Throws InputError for a launcher that is not there, or an interface.
+/// Throws InputError where the launcher or its interface doesn't exist.
 void check_launcher(const Launcher& launcher, int64_t devices);
 
-/// A job whose `ranks` the launcher starts, each as `stepladder rank` with `rank`.
+/// A job whose ranks the launcher starts, each as `stepladder rank` with the options `rank`, and which report
+/// to `ranks`.
 Job job_of_launcher(const Launcher& launcher, AgentOptions rank, int64_t devices, LaunchedRanks& ranks);
 
-/// Starts ranks that talk through MPI on this machine.
+/// The launcher for ranks on this machine that communicate through MPI.
 Launcher mpirun_here();
-/// Throws InputError, with what to install, where there is no such mpirun to start `devices` ranks.
+/// Throws InputError, with what to install, where Open MPI's mpirun, which starts the ranks, is missing.
 void check_mpirun(int64_t devices);
 
 }  // namespace stepladder

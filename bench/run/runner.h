@@ -15,16 +15,16 @@ namespace stepladder {
 ///   crash        a signal, an exit status, or a report that makes no sense; the reason says which
 ///   timeout      killed after timeout_s
 ///
-/// A trainer of a ladder file may leave out most of what ours tell, and what it tells is held to what it was
+/// A ladder file's trainer may leave out most of what ours tell, but what it tells must match what it was
 /// asked for; a wrong number is a crash, with the event named.
 ///
-/// On several devices that is the status of the rank that failed first, which ends the others; the reason
-/// begins with "rank 2: ", and with "rank 2 (node01): " where a launcher starts them.
-/// Else the harness starts the ranks itself.
+/// On several devices the status is that of the rank that failed first, which ends the others; the reason
+/// begins with "rank 2: ", or with "rank 2 (node01): " where a launcher starts the ranks. Without a launcher
+/// the harness starts them itself.
 ///
-/// `on_step` hears of each step of rank 0. Throws InputError with the child's words when a rung refuses its
-/// input (exit status 2), since every other one would too; Interrupted; Error when the executable cannot be
-/// started, and with kExitNotComparable when it is no longer the one of the plan.
+/// `on_step` is called for each step of rank 0. Throws InputError with the child's words when a rung refuses
+/// its input (exit status 2), since every other rung would too; Interrupted; Error when the executable cannot
+/// be started, and with kExitNotComparable when it is no longer the one of the plan.
 Run run_program(const Workload& workload, const std::function<void(const Step&)>& on_step);
 
 }  // namespace stepladder

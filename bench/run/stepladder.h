@@ -1,5 +1,5 @@
-// Lets Stepladder measure a training loop of your own, in C++17: copy this file, it needs nothing else of the
-// project. python/trainer/stepladder.py is the same for Python, and says more.
+// Lets Stepladder measure a training loop of your own, in C++17: copy this file, which needs nothing else of
+// the project. python/trainer/stepladder.py does the same for Python, and says more.
 //
 //   #include "stepladder.h"
 //
@@ -13,9 +13,9 @@
 //   }
 //   return run.exit_code();
 //
-// `stepladder run --ladder ladder.json` starts the program, tells it how many steps to take, and listens.
-// Started in any other way nothing is timed or synchronised, and finished() stays false. Where the harness is
-// gone, the program is ended by SIGPIPE, or is finished() where it ignores that.
+// `stepladder run --ladder ladder.json` starts the program, tells it how many steps to take, and listens. In
+// a program started in any other way nothing is timed or synchronised, and finished() stays false. Once the
+// harness is gone, SIGPIPE ends the program, or finished() is true where SIGPIPE is ignored.
 //
 // The namespace is not the harness's own, `stepladder`, so that a program may use both.
 #pragma once
@@ -46,10 +46,10 @@
 
 namespace stepladder_client {
 
-/// Peaks in bytes: handed out, taken from the driver, of the process. What is not known is left out.
+/// Peak memory in bytes: handed out, taken from the driver, of the process. Unknown peaks are left out.
 struct Memory {
   std::optional<int64_t> live_peak, reserved_peak, process_peak;
-  bool exact = false;  // live_peak is the same in each run: then a gate finds a single byte more
+  bool exact = false;  // live_peak is the same in each run, so a gate finds a single byte more
 };
 
 class Run;
@@ -60,19 +60,19 @@ class Step {
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
-  /// Stops the clock and tells the step. Rank 0 has a loss; one that is not finite ends the run as diverged.
-  /// Throws std::logic_error for a second call, and on rank 0 without a loss.
+  /// Stops the clock and tells the harness of the step. Rank 0 must give a loss; a loss that is not finite
+  /// ends the run as diverged. Throws std::logic_error for a second call, and on rank 0 without a loss.
   void done(std::optional<double> loss = {}, std::optional<double> grad_norm = {},
             std::optional<double> lr = {}, std::optional<double> device_ms = {});
 
  private:
   friend class Run;
   explicit Step(Run* run) : run_(run) {}
-  Run* run_;  // null where nobody listens
+  Run* run_;  // null where no harness listens
 };
 
 /// The measured run of this program; does nothing where no harness listens, which `if (run)` tells. Has to
-/// outlive the training: its end tells the harness how the run ended, if that wasn't told.
+/// outlive the training: the destructor tells the harness how the run ended, if nothing has before.
 class Run {
  public:
   /// batch: sequences of an optimizer step on this rank, all micro-batches together; seq: tokens of a
@@ -113,27 +113,28 @@ class Run {
 
   explicit operator bool() const { return listened_; }
 
-  /// Something to record with the results: a text, a number or a bool. Before the first step.
+  /// Records a text, a number or a bool with the results. To be called before the first step.
   template <class T>
   void config(const std::string& name, const T& value) {
     if (!listened_) return;
     config_ += (config_.empty() ? "" : ",") + quoted(name) + ":" + json(value);
   }
 
-  /// What it runs on: "cpu" or "cuda", and of the device name and UUID ("GPU-..") as NVML has them. Before
-  /// the first step.
+  /// Tells what the program runs on: "cpu" or "cuda", and the device's name and UUID ("GPU-..") as NVML has
+  /// them. To be called before the first step.
   void device(const std::string& backend, const std::string& name = "", const std::string& uuid = "") {
     device_ = ",\"backend\":" + quoted(backend) + ",\"device\":{\"name\":" + quoted(name) +
               (uuid.empty() ? "" : ",\"uuid\":" + quoted(uuid)) + "}";
   }
 
-  /// Before the last step is done. Without it, on the CPU, the peak of the process.
+  /// Sets the peaks to record, before the last step is done. Without it, on the CPU, the process's peak is
+  /// recorded.
   void memory(const Memory& peaks) { memory_ = peaks; }
 
   /// Starts the clock of a step. Throws std::logic_error where the step before it isn't done.
   Step step() {
     if (in_step_) misused("a step begins within a step: call done(loss) before the next one");
-    if (listened_ && complete()) end();  // its evaluation did not come
+    if (listened_ && complete()) end();  // the last step's evaluation did not come
     if (!listened_ || finished()) return Step(nullptr);
     in_step_ = true;
     if (synchronize_) synchronize_();
@@ -144,11 +145,11 @@ class Run {
 
   /// Whether the harness has all it asked for, or was told what went wrong.
   bool finished() const { return exit_code_.has_value(); }
-  /// What the program should exit with.
+  /// The exit code for the program.
   int exit_code() const { return exit_code_.value_or(0); }
 
-  /// Whether the harness asked for a validation loss after as many steps as are done: every few, and the
-  /// last.
+  /// Whether the harness asked for a validation loss after as many steps as are done: every few steps, and
+  /// after the last.
   bool evaluation_due() const {
     const bool asked = eval_every_ > 0 || until_loss_;
     const bool due = complete() || (eval_every_ > 0 && done_ % eval_every_ == 0);
@@ -156,7 +157,7 @@ class Run {
   }
 
   /// Tells the validation loss after the steps done so far. Returns whether the loss to stop at is reached;
-  /// of several ranks each has to be told the same. The one after the last step ends the run.
+  /// all ranks must pass the same loss. An evaluation after the last step ends the run.
   bool evaluated(double val_loss) {
     if (listened_ && !finished() && done_ > evaluated_) {
       evaluated_ = done_;
@@ -168,7 +169,7 @@ class Run {
     return reached_;
   }
 
-  /// Tells the harness that the run ends here: "oom", "unsupported", "diverged", "interrupted" or "error".
+  /// Tells the harness that the run failed: "oom", "unsupported", "diverged", "interrupted" or "error".
   void fail(const std::string& status, const std::string& reason) {
     if (!listened_ || finished()) return;
     in_step_ = false;
@@ -176,7 +177,7 @@ class Run {
           "}");
     exit_code_ = kFailed;
   }
-  /// The same for an exception that was caught.
+  /// fail() with a caught exception: "oom" for std::bad_alloc, else "error".
   void failed(const std::exception& error) {
     fail(dynamic_cast<const std::bad_alloc*>(&error) ? "oom" : "error", error.what());
   }
@@ -232,7 +233,7 @@ class Run {
     if (!finished()) exit_code_ = 0;
   }
 
-  /// Each event by one write, so that a kill tears at most the last line.
+  /// Writes an event with one write(), so that a kill tears at most the last line.
   void write(const std::string& event) {
     if (getpid() != pid_) return;  // a forked process is not the trainer
     const std::string line = event + "\n";
@@ -259,14 +260,14 @@ class Run {
     return given;
   }
 
-  /// The first of these variables that is there; else empty.
+  /// The value of the first variable of `names` that is set; else empty.
   static std::string environment(std::initializer_list<const char*> names) {
     for (const char* name : names)
       if (const char* value = std::getenv(name)) return value;
     return "";
   }
 
-  /// Whatever the program's locale has for a decimal point.
+  /// Parses a number with a decimal point, whatever the program's locale has.
   static double number(const std::string& text) {
     std::istringstream in(text);
     in.imbue(std::locale::classic());
@@ -276,7 +277,7 @@ class Run {
     return value;
   }
 
-  /// By its bits, since -ffast-math takes std::isfinite() for true.
+  /// Whether `value` is finite, by its bits: -ffast-math takes std::isfinite() for true.
   static bool finite(double value) {
     uint64_t bits = 0;
     std::memcpy(&bits, &value, sizeof bits);
@@ -300,7 +301,7 @@ class Run {
     }
   }
 
-  /// At most so many bytes of UTF-8, and no half character at the end.
+  /// The first `limit` bytes of UTF-8 text at most, without half a character at the end.
   static std::string cut(const std::string& text, size_t limit) {
     if (text.size() <= limit) return text;
     while (limit > 0 && (static_cast<unsigned char>(text[limit]) & 0xc0) == 0x80) --limit;
@@ -317,7 +318,7 @@ class Run {
     return out + '"';
   }
 
-  /// Milliseconds since this process was started, by the kernel's record; none where that isn't Linux's.
+  /// Milliseconds since this process was started, by the kernel's record; none on systems other than Linux.
   static std::optional<double> process_age_ms() {
 #ifdef __linux__
     std::ifstream file("/proc/self/stat");
@@ -334,7 +335,7 @@ class Run {
     return {};
   }
 
-  /// Bytes, as Linux tells them.
+  /// The process's peak memory in bytes, as Linux tells it.
   static std::optional<int64_t> process_peak() {
     std::ifstream status("/proc/self/status");
     for (std::string word; status >> word;)

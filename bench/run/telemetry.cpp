@@ -60,7 +60,7 @@ std::optional<T> first_in(const fs::path& file) {
 
 }  // namespace
 
-// What is used of nvml.h, which not every toolkit has: the C interface is stable.
+// The part of nvml.h that is used, since not every toolkit has that file: the C interface is stable.
 struct Telemetry::Nvml {
   using Device = void*;
   using Status = int;  // 0: success
@@ -71,7 +71,7 @@ struct Telemetry::Nvml {
     if (shutdown && ready) shutdown();
     if (library) ::dlclose(library);
   }
-  /// Throws Error naming what is missing.
+  /// Loads the library and opens the device. Throws Error naming what is missing.
   void open(const char* path, const std::string& uuid);
   template <class F>
   void find(F*& function, const char* name) {
@@ -80,7 +80,7 @@ struct Telemetry::Nvml {
   void require(Status status, const char* what) const {
     if (status != 0) throw Error(cat(what, ": ", error_string(status)));
   }
-  /// What get(device, args.., &value) finds.
+  /// The value that get(device, args.., &value) stores; nothing where it fails.
   template <class Get, class... Args>
   std::optional<unsigned> number(Get* get, Args... args) const {
     unsigned value = 0;
@@ -179,7 +179,7 @@ std::optional<double> Telemetry::package_joules() {
   for (const fs::directory_entry& zone : fs::directory_iterator(folder, error)) {
     const std::string name = zone.path().filename();  // intel-rapl:0, also AMD's
     if (!name.starts_with("intel-rapl:")) continue;
-    // Others are a part of one (core, dram), or have them all in theirs (psys).
+    // Other zones are a part of a package (core, dram), or include all packages (psys).
     if (!first_in<std::string>(zone.path() / "name").value_or("").starts_with("package-")) continue;
     const auto now = first_in<uint64_t>(zone.path() / "energy_uj"),
                most = first_in<uint64_t>(zone.path() / "max_energy_range_uj");

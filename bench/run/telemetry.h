@@ -1,5 +1,5 @@
-// Clocks, power, temperature and energy of a device, through NVML, which is opened at run time where there is
-// one; of the CPU its energy alone, through RAPL.
+// Clocks, power, temperature and energy of a device through NVML, which is opened at run time where it is
+// installed; for the CPU energy alone, through RAPL.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@
 
 namespace stepladder {
 
-/// NVML, open for one device.
+/// The telemetry of one device, through NVML, or of the CPU, through RAPL.
 class Telemetry {
  public:
-  /// `uuid` is the device's, as NVML and CUDA name it; "" is the CPU's, which NVML does not know.
-  /// STEPLADDER_NVML names another library than the driver's, which then stands for any device;
-  /// STEPLADDER_RAPL another folder than /sys/class/powercap.
+  /// `uuid` is the device's, as NVML and CUDA name it; "" stands for the CPU, which NVML does not know.
+  /// STEPLADDER_NVML names another library than the driver's, for any device, STEPLADDER_RAPL another folder
+  /// than /sys/class/powercap.
   explicit Telemetry(const std::string& uuid);
   ~Telemetry();
   Telemetry(const Telemetry&) = delete;
   Telemetry& operator=(const Telemetry&) = delete;
 
   DeviceState sample() const;
-  /// What the device's own counter says it has used so far, since some moment before: NVML's, which moves ten
-  /// times a second and takes milliseconds to read; of the CPU, RAPL's over all packages. Nothing where there
-  /// is none, or it may not be read: energy_unknown() says why then.
+  /// Joules that the device has used since some fixed moment, by its own counter: NVML's, which moves ten
+  /// times a second and takes milliseconds to read; for the CPU, RAPL's over all packages. Nothing where
+  /// there is no counter, or it may not be read: energy_unknown() says why then.
   std::optional<double> joules();
   const std::string& energy_unknown() const { return energy_unknown_; }
   /// How many processes have kept the device busy since the last call; nothing where it doesn't tell.
@@ -42,9 +42,9 @@ class Telemetry {
 
   std::unique_ptr<Nvml> nvml_;
   std::string missing_, energy_unknown_;
-  std::map<std::string, uint64_t> packages_;  // microjoules of each at the last reading
+  std::map<std::string, uint64_t> packages_;  // each one's microjoules at the last reading
   double package_joules_ = 0.0;
-  uint64_t seen_ = 0;  // when processes() was called, microseconds since 1970
+  uint64_t seen_ = 0;  // when processes() was last called, microseconds since 1970
 };
 
 /// One Telemetry for each device, opened when it is first asked for.

@@ -1,4 +1,4 @@
-// What one run is asked for, resolved once.
+// What one run is asked for, with all options resolved.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 
 namespace stepladder {
 
-/// A trainer on a model, a batch, a length, a number of steps and devices. What starts the trainer is made
-/// from it, the run's line in a results file begins as its `config`, and that keys the row.
+/// A trainer with its model, batch, length, steps and devices. The command that starts the trainer is made
+/// from it; its `config` begins the run's line in a results file and, with the variant, keys the row.
 struct Workload {
   Program program;
   std::string source_hash;                        // of the program when the plan was made
@@ -25,25 +25,25 @@ struct Workload {
   Json config = Json::object();  // model, B, T, seed: recorded even when the trainer tells nothing
   int64_t round = 0;
   int64_t steps = 0, warmup = 0;     // the first `warmup` of `steps` are left out of the summary
-  int64_t devices = 1;               // and processes, one each
+  int64_t devices = 1;               // as many processes
   int64_t eval_every = 0;            // steps; 0: never, or only at the end
-  std::optional<double> until_loss;  // a validation loss that ends it before its last step
+  std::optional<double> until_loss;  // a validation loss that ends the run early
   std::string unsupported = {};      // why it is not started
 
   // Where it runs, and for how long.
   std::string backend;     // decides how several ranks are started
   DeviceInfo device;       // its name picks the peak of MFU
-  Launcher launcher = {};  // starts the ranks where there are several, and it has words
+  Launcher launcher = {};  // starts the ranks where there are several, unless `words` is empty
   double timeout_s = 0.0;
-  /// Where energy is read, and clocks and power of a trainer that doesn't tell them; null for neither.
+  /// Reads energy, and the clocks and power that a trainer doesn't tell; null to read nothing.
   TelemetryOfDevices* telemetry = nullptr;
 
   RowKey row() const { return {program.variant, workload_of(config)}; }
-  /// Whether its ranks are started for it.
+  /// Whether the harness or a launcher starts several ranks, not the program's command.
   bool has_ranks() const { return devices > 1 && !program.starts_ranks(); }
-  /// Whether a launcher starts them, mpirun those of our rungs on the CPU.
+  /// Whether a launcher starts the ranks; for our rungs on the CPU that is mpirun.
   bool has_launcher() const { return has_ranks() && !launcher.words.empty(); }
-  /// Whether its command starts several ranks, which then write to paths.
+  /// Whether the program's command starts several ranks, which then write to paths.
   bool command_starts_ranks() const { return devices > 1 && program.starts_ranks(); }
   /// Exit 3, loss not reached, is not a failure.
   bool is_failure(int64_t exit_status) const {
