@@ -60,8 +60,8 @@ bool planned(const std::vector<Program>& programs, const std::string& name) {
   return std::ranges::find(programs, name, &Program::variant) != programs.end();
 }
 
-/// What ablating takes: the first and the tuned rung, `rungs` and those before them, and the ablations, each
-/// next to what it is measured against.
+/// The plan of an ablation: the first and the tuned rung, `rungs` and the rungs before them, and the
+/// ablations, each next to its reference.
 Plan plan_of(const Ladder& ladder, const std::vector<Rung>& rungs, const std::vector<std::string>& kinds) {
   const Rung &first = ladder.rungs.front(), &tuned = tuned_rung(ladder);
   std::set<std::string> climbed = {first.name, tuned.name};
@@ -88,7 +88,7 @@ Plan plan_of(const Ladder& ladder, const std::vector<Rung>& rungs, const std::ve
         unchanged[ablation.name] = why;
         continue;
       }
-      // With what it is measured against, where that is an ablation too.
+      // Add the ablation's reference too, where the reference is an ablation itself.
       for (const std::string& name : {ablation.reference.name, ablation.name}) {
         if (!is_ablation(name) || planned(programs[kind], name)) continue;
         programs[kind].push_back(program_of(find_ablation(name)));
@@ -110,8 +110,8 @@ Plan plan_of(const Ladder& ladder, const std::vector<Rung>& rungs, const std::ve
   return plan;
 }
 
-/// What ablating the switches of a ladder file takes: all off, each alone, each two alone, each left out, all
-/// on; the switches that --rungs doesn't name stay off.
+/// The plan of ablating a ladder file's switches: all off, each alone, each two alone, each left out, all on;
+/// the switches that --rungs doesn't name stay off.
 Plan plan_of_switches(const AblateOptions& options) {
   const Ladder file = load_ladder(options.measure.ladder);
   if (!file.switched)

@@ -32,7 +32,7 @@ constexpr double kPartGrace = 30.0;  // seconds for a part to end in order
 constexpr const char* kMeasuresAgain = " measures that part from its beginning";
 constexpr const char* kWayOut = "--overwrite starts again, --out names another file";
 
-/// What a part may be; the first takes the options that all parts share.
+/// The commands that a part may run; the first has the options that all parts share.
 std::vector<Command> measuring_commands() {
   return {run_command(), ablate_command(), profile_command()};
 }
@@ -45,7 +45,7 @@ struct CampaignOptions {
   bool dry_run = false, overwrite = false, retry_failed = false;
   std::vector<Command> measuring = measuring_commands(), defaults = measuring_commands();
 
-  /// Those of `run` that say on what is measured, not what.
+  /// The options of `run` that all parts share: on which ladder, model, data and device to measure.
   static std::vector<Option> shared(const std::vector<Command>& of) {
     static const std::set<std::string> names = {"preset", "ladder", "python", "peer",
                                                 "model",  "seq",    "timeout"};
@@ -83,7 +83,7 @@ bool has_option(const std::vector<std::string>& words, const std::string& name) 
   return std::ranges::any_of(words, [&](const std::string& word) { return is_option(word, name); });
 }
 
-/// Of a part's own --max-time the seconds; infinite where it has none.
+/// Seconds of a part's own --max-time; infinite where it has none.
 double own_limit_s(const std::vector<std::string>& words) {
   double limit = INFINITY;
   for (size_t i = 0; i < words.size(); ++i)
@@ -97,7 +97,7 @@ double own_limit_s(const std::vector<std::string>& words) {
 constexpr const char* kCounts =
     "{devices}";  // in a part's --devices: 2, 4 and so on, up to all that are here
 
-/// A command line without the options that say on what it measures, and beside whom.
+/// A command line without the options for device, Python, timeout and peers.
 std::vector<std::string> what_is_measured(const std::vector<std::string>& words) {
   std::vector<std::string> kept;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -113,7 +113,7 @@ std::vector<std::string> what_is_measured(const std::vector<std::string>& words)
 struct PlannedPart {
   std::string name, about;
   std::vector<std::string> words;  // with the options that all parts share
-  int64_t devices = 1;             // that it needs
+  int64_t devices = 1;             // how many it needs
   std::vector<int64_t> counts{};   // what kCounts stands for
   bool chosen = true;              // by --parts
 
@@ -141,8 +141,8 @@ struct PlannedPart {
   }
 };
 
-/// The same with the options that were given for all parts, as far as it takes them and has none of its own;
-/// without peers where it is measured by itself.
+/// `words` with the options given for all parts that `command` takes and `words` lacks; without --peer unless
+/// `peers`.
 std::vector<std::string> with_shared(std::vector<std::string> words, const Command& command, bool peers,
                                      const CampaignOptions& options) {
   auto given = CampaignOptions::shared(options.measuring),
@@ -167,7 +167,7 @@ void carry_out_here(const std::vector<std::string>& words, const std::vector<Com
 
 /// Parses a part's command line as its command would, and does nothing. Throws InputError.
 void check_command(const std::vector<std::string>& words) {
-  const std::vector<Command> measuring = measuring_commands();  // whose `run` owns the options
+  const std::vector<Command> measuring = measuring_commands();  // their `run` owns the options
   std::vector<Command> commands = measuring;
   for (Command& command : commands) command.run = [] { return kExitOk; };
   carry_out_here(words, commands);
@@ -205,7 +205,7 @@ PlannedPart part_from(const Json& json, const CampaignOptions& options, int64_t 
   return part;
 }
 
-/// Throws InputError for a name of --parts that is none's.
+/// Marks the parts that --parts names as chosen. Throws InputError for a name that no part has.
 void choose(std::vector<PlannedPart>& parts, const CampaignOptions& options) {
   for (const std::string& name : options.parts)
     if (std::ranges::find(parts, name, &PlannedPart::name) == parts.end()) {
@@ -218,7 +218,7 @@ void choose(std::vector<PlannedPart>& parts, const CampaignOptions& options) {
     part.chosen = options.parts.empty() || std::ranges::find(options.parts, part.name) != options.parts.end();
 }
 
-/// Throws InputError naming the file, the part and what is wrong with it.
+/// The parts in the plan's file. Throws InputError naming the file, the part and what is wrong with it.
 std::vector<PlannedPart> parts_of(const CampaignOptions& options, int64_t devices_here) {
   const std::string path = here_or_shared(options.plan);
   const Json json = load_json_of("a campaign's plan, a list of parts", path, &Json::is_array);
@@ -251,7 +251,7 @@ void check_built(const std::vector<PlannedPart>& parts) {
                            bin.parent_path().string(), " --target ablations builds it"));
 }
 
-/// What measured a part, without where to and how it went on.
+/// The command line that measured a part, without "stepladder", and without --out and what follows it.
 std::string command_of(const Part& part) {
   std::vector<std::string> words = shell_words(whole_text_at(part.results.context, "command_line"));
   words.erase(std::ranges::find_if(words, [](const std::string& word) { return is_option(word, "out"); }),
@@ -260,10 +260,10 @@ std::string command_of(const Part& part) {
   return shell_line(words);
 }
 
-/// The campaign's file, and what its parts have come to so far.
+/// The campaign's plan, and the parts that its results file has so far.
 class Campaign {
  public:
-  /// Throws Error with kExitNotComparable where what is there is of another commit or kind of device.
+  /// Throws Error with kExitNotComparable where the file's results are of another commit or kind of device.
   Campaign(const CampaignOptions& options, std::vector<PlannedPart> parts, const DeviceProbe& probe,
            std::string trainers_commit, std::vector<Program> trainers)
       : options_(options),
@@ -281,7 +281,7 @@ class Campaign {
       other_ = true;
     }
     if (other_ || options.overwrite) return;
-    // What was measured on other numbers of devices goes on where there are as many again.
+    // A part that was measured on other numbers of devices goes on with those numbers.
     for (PlannedPart& part : parts_) {
       const Part* there = find(part);
       const Json measured = there ? there->results.plan.value("devices", Json()) : Json();
@@ -316,8 +316,7 @@ class Campaign {
     return worst;
   }
 
-  /// What is wrong with parts that have not begun, which would fail hours later: rungs, batches or data that
-  /// are not there.
+  /// Errors that parts not yet begun would meet hours later: rungs, batches or data that are missing.
   std::vector<std::string> problems(int64_t devices) const {
     std::vector<std::string> all;
     for (const PlannedPart& part : parts_) {
@@ -335,8 +334,8 @@ class Campaign {
     return all;
   }
 
-  /// What each chosen part measures, and about how long it takes: by what is here, else by the campaign that
-  /// comes with the sources, of this model of device or of another, which is then named.
+  /// A list of what each chosen part measures and about how long it takes: as measured in this file, else in
+  /// the campaign that comes with the sources, of this model of device or of another, which is then named.
   std::string listing(int64_t devices) {
     std::string text;
     double sum = 0.0, sum_elsewhere = 0.0;
@@ -367,7 +366,8 @@ class Campaign {
   }
 
  private:
-  /// What lies at --out. Throws InputError where that is something else, or damaged.
+  /// Reads the file at --out, if there is one. Throws InputError where it isn't a results file, or is
+  /// damaged.
   void look() {
     std::error_code none;
     if (!std::filesystem::exists(options_.out, none)) return;
@@ -394,7 +394,7 @@ class Campaign {
     require_same(what, "device", text_at(there.results.device(), "name"), device_name(), kWayOut);
     if (!own) return;
     require_same(what, "the trainers' commit", text_at(context, "commit"), trainers_commit_, kWayOut);
-    // Which may be unknown, or of files that have changed since.
+    // The plan may lack source hashes, or the sources may have changed since.
     const Json measured = there.results.plan.value("source_hashes", Json::object());
     for (const Program& trainer : trainers_)
       if (measured.contains(trainer.variant))
@@ -408,13 +408,13 @@ class Campaign {
   int64_t chosen() const { return std::ranges::count(parts_, true, &PlannedPart::chosen); }
   std::string device_name() const { return text_at(context_.value("device", Json()), "name"); }
 
-  /// Whether nothing is left of it to measure.
+  /// Whether nothing of the part is left to measure.
   bool done(const PlannedPart& part) const {
     const Part* there = find(part);
     if (!there || there->exit_code != kExitOk || command_of(*there) != part.command()) return false;
     if (!there->profile.is_null()) return true;
     if (!there->results.complete) return false;
-    // A --max-time of a call, shorter than the part's own, has not ended it.
+    // A part that ended at a call's --max-time, shorter than the part's own, isn't done.
     const auto limit = number_at(there->results.plan, "max_time_s");
     return text_at(there->results.stopped, "reason") != "max_time" ||
            (limit && *limit >= own_limit_s(part.words));
@@ -433,7 +433,7 @@ class Campaign {
       ResultsFile(options_.out, context_, Json::object(), Existing::resume, part.title()).skip(part.lacks());
   }
 
-  /// Runs the part's command, which goes on with what is there of it. Returns its exit code.
+  /// Runs the part's command, which resumes what the file has of the part. Returns its exit code.
   int measure(const PlannedPart& part) {
     std::vector<std::string> command = {"/proc/self/exe"};
     const std::vector<std::string> line = part.line();
@@ -444,7 +444,7 @@ class Campaign {
     if (const double left = left_s(); !part.profile() && std::isfinite(left)) {
       const Part* there = options_.overwrite ? nullptr : find(part);
       const double spent = there ? spent_s(there->results) : 0.0;
-      if (spent + left < own_limit_s(part.words))  // the last one given counts
+      if (spent + left < own_limit_s(part.words))  // the last --max-time counts
         command.insert(command.end(), {cat("--", kMaxTime), fixed(spent + left, 3)});
     }
     if (Progress::quiet)
@@ -460,7 +460,7 @@ class Campaign {
       throw;
     }
     const bool killed = end.how != ChildEnd::How::exited;
-    const bool stopped = killed || end.code > 128;  // the part, by a signal; the campaign goes on
+    const bool stopped = killed || end.code > 128;  // a signal stopped the part; the campaign goes on
     const int code = stopped ? kExitFailed : end.code;
     if (killed)
       std::cerr << cat("stepladder: ", part.name, " was killed by ", signal_name(end.code), ": ", goes_on(),
@@ -477,7 +477,8 @@ class Campaign {
     return code;
   }
 
-  /// What is left of it, or, after another build, all of it; nothing where it never ran here.
+  /// Seconds that what is left of the part takes, or all of it after another build; nothing where it never
+  /// ran here.
   std::optional<double> seconds_of(const PlannedPart& part) const {
     const Part* there = find(part);
     if (!there || text_at(there->results.device(), "name") != device_name()) return {};
@@ -489,8 +490,8 @@ class Campaign {
     const double whole = spent_s(results) * static_cast<double>(rounds) / static_cast<double>(begun);
     return other_ || options_.overwrite ? whole : std::max(0.0, whole - spent_s(results));
   }
-  /// The campaign of this model of device that comes with the sources, or that of another and its name; empty
-  /// where none comes.
+  /// The campaign that comes with the sources for this model of device, else one for another model and that
+  /// model's name; empty where there is none.
   std::pair<std::vector<Part>, std::string> kept_campaign() const {
     std::pair<std::vector<Part>, std::string> kept;
     std::error_code none;
@@ -504,8 +505,8 @@ class Campaign {
     }
     return kept;
   }
-  /// What the part took in another campaign, without peers that are not asked for; nothing where that
-  /// measured something else.
+  /// Seconds that the part took in another campaign, without peers unless asked for; nothing where that
+  /// campaign's part measured something else.
   static std::optional<double> seconds_before(const std::vector<Part>& campaign, const PlannedPart& part) {
     for (const Part& of : campaign) {
       if (of.name != part.name || !of.skipped.empty() || !part.is_measured_by(command_of(of))) continue;
@@ -526,11 +527,11 @@ class Campaign {
   const CampaignOptions& options_;
   std::vector<PlannedPart> parts_;     // all of the plan
   const Json context_;                 // of this machine
-  const std::string trainers_commit_;  // of a ladder of one's own
+  const std::string trainers_commit_;  // for a ladder of one's own
   const std::vector<Program> trainers_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();  // of measuring
-  std::vector<Part> there_;                                                         // in the file
-  bool other_ = false;  // which is of another build or device
+  std::vector<Part> there_;                                                         // the parts in the file
+  bool other_ = false;  // the file is of another build or device
 };
 
 int campaign(CampaignOptions& options) {
@@ -541,7 +542,7 @@ int campaign(CampaignOptions& options) {
     throw InputError("--overwrite and --retry-failed contradict each other");
   const DeviceProbe probe = require_device(*std::get<std::string*>(shared.at("backend").value),
                                            *std::get<int*>(shared.at("device").value));
-  // The same for every command.
+  // Choose the preset once, for all parts.
   std::string& preset = *std::get<std::string*>(shared.at("preset").value);
   preset = preset_for(preset, probe.device).name;
   const Ladder ladder = ladder_at(*std::get<std::string*>(shared.at("ladder").value));

@@ -19,7 +19,7 @@ bool draw(const std::string& script, const std::vector<std::string>& arguments) 
   };
   std::vector<std::string> command = {python(), path};
   command.insert(command.end(), arguments.begin(), arguments.end());
-  ::setenv("MPLBACKEND", "agg", 1);  // a notebook names one that this Python may lack
+  ::setenv("MPLBACKEND", "agg", 1);  // a notebook sets a backend that this Python may lack
   ChildEnd end;
   try {
     end = run_child(command, Channel::out, kTimeout, [&](std::string_view line) {
@@ -50,7 +50,7 @@ bool draw(const std::string& script, const std::vector<std::string>& arguments) 
   if (const std::string wrong = said_after(": error: ", '\n'); end.code == kExitUsage && !wrong.empty())
     throw InputError(wrong);
   const std::string lacking = said_after("No module named '", '\'');
-  if (lacking.empty() || lacking == "encodings")  // its standard library: last_words() says more
+  if (lacking.empty() || lacking == "encodings")  // Python lacks its standard library: last_words() says more
     warn("no charts: ", path, " failed", end.last_words());
   else
     warn("no charts: ", python(), " has no ", lacking, "; install python3-", lacking,

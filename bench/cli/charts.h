@@ -6,9 +6,9 @@
 
 namespace stepladder {
 
-/// Runs reports/`script`, which names each file that it wrote, and with "! " what it can't; or says on stderr
-/// what is missing for it. False when it failed for another reason. Throws InputError for a file that it
-/// refuses.
+/// Runs reports/`script`, each line of whose output names a file that it wrote or, after "! ", is a warning.
+/// Where Python or a package is missing, says so on stderr. Returns false when the script failed for another
+/// reason. Throws InputError for a file that the script refuses.
 bool draw(const std::string& script, const std::vector<std::string>& arguments);
 
 }  // namespace stepladder

@@ -38,7 +38,7 @@ struct CheckOptions {
   }
 };
 
-/// The command as a ladder of one rung, in this folder.
+/// A command as a ladder of one rung, in the current folder.
 Ladder ladder_of_command(const std::vector<std::string>& command) {
   for (const std::string& word : command) check_placeholders(word);
   const Json row = {{"name", "trainer"}, {"changes", ""}, {"command", command}};
@@ -60,7 +60,7 @@ std::string losses_of(const Run& run) {
   return cat(number_text(*run.steps.front().loss), " to ", number_text(*run.steps.back().loss));
 }
 
-/// What it told, of a run that is ok.
+/// Table rows of what the trainer told in a run that is ok.
 Rows told(const Run& run) {
   const Memory& memory = run.summary->memory;
   const int64_t peak = std::max(memory.live_peak, memory.process_peak);
@@ -73,7 +73,7 @@ Rows told(const Run& run) {
           {"start-up", cat(fixed(run.summary->startup_ms, 0), " ms")}};
 }
 
-/// What it can be used for as it is, and what to add for the rest.
+/// Table rows of what the trainer can be used for as it is, and what to add for the rest.
 Rows uses_of(const Run& run, const Program& program, const Ladder& ladder) {
   const bool held_to_a_loss = std::isfinite(program.tolerance);
   return {
@@ -88,8 +88,8 @@ Rows uses_of(const Run& run, const Program& program, const Ladder& ladder) {
                                          : cat("yes: switches ", join(ladder.switch_names(), ", "))}};
 }
 
-/// A stepladder.py that Python finds before the harness's: beside the script, or for `python -m` where it is
-/// started. "" where there is none.
+/// The path of a stepladder.py that Python finds before the harness's: beside the script, or for `python -m`
+/// in the working directory. "" where there is none.
 std::string shadowing_module(const Program& program) {
   namespace fs = std::filesystem;
   const auto script =
@@ -101,7 +101,7 @@ std::string shadowing_module(const Program& program) {
   return fs::exists(copy, none) && !fs::equivalent(copy, ours, none) ? copy.string() : "";
 }
 
-/// What is not wrong, and yet worth a change.
+/// Notes on what is not wrong, but worth a change.
 std::vector<std::string> advice(const Run& run, const Program& program, const WorkloadDefaults& asked) {
   std::vector<std::string> lines;
   if (run.steps.size() > 1 && run.steps.front().loss == run.steps.back().loss)
@@ -125,10 +125,10 @@ std::vector<std::string> advice(const Run& run, const Program& program, const Wo
   return lines;
 }
 
-/// Runs it and says what came of it. Returns whether all is well.
+/// Runs a program and prints the outcome. Returns whether the run is ok.
 bool check_one(const Plan& plan, const Program& program) {
   Workload workload = workload_for(plan, program, plan.batch.front(), /*round=*/0, program.devices);
-  // What a command alone has built in is right, unless something else was asked for.
+  // Accept the batch and length that a command has built in, unless others were asked for.
   const WorkloadDefaults& asked = plan.ladder.workload;
   if (asked.batch.empty() && !is_told(program, "batch")) workload.config.erase("B");
   if (!asked.seq && !is_told(program, "seq")) workload.config.erase("T");
@@ -148,7 +148,7 @@ bool check_one(const Plan& plan, const Program& program) {
   return true;
 }
 
-/// Throws InputError for an option among the words that are a command, or rungs.
+/// Throws InputError for an option before the words of a command, or among rungs.
 void check_words(const CheckOptions& options, const std::vector<Option>& known) {
   const bool of_ladder = !options.ladder.empty();
   for (const std::string& word : options.rest) {
@@ -196,7 +196,7 @@ int check_trainer(CheckOptions& options) {
   plan.settings.seq = asked.seq.value_or(kShortSeq);
   plan.settings.model = asked.model.value_or("gpt2-tiny");
   plan.settings.steps = options.steps;
-  plan.settings.until_loss = 0.0;  // which no loss is: it shows whether the trainer evaluates
+  plan.settings.until_loss = 0.0;  // never reached: shows whether the trainer evaluates
   plan.settings.eval_every = static_cast<int>(options.steps);
   if (options.data) plan.settings.data = *options.data;
   const DeviceProbe probe = probe_device("auto", 0);

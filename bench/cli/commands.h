@@ -32,9 +32,9 @@ Command check_trainer_command();
 Command doctor_command();
 /// Prints a script for bash and zsh that completes the command lines of `commands`.
 Command completion_command(const std::vector<Command>& commands);
-/// Hidden: what probe_device() starts.
+/// Hidden: the child process that probe_device() starts.
 Command probe_command();
-/// Hidden: what a launcher starts for each rank.
+/// Hidden: the process that a launcher starts for each rank.
 Command rank_command();
 
 }  // namespace stepladder

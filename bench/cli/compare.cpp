@@ -33,13 +33,13 @@ struct CompareOptions {
   }
 };
 
-/// Whether one gate measured both: then they began at the same moment.
+/// Whether one gate measured both files: their command lines, hosts and times are then equal.
 bool of_one_gate(const Results& base, const Results& next) {
   const auto same = [&](const char* key) { return text_at(base.context, key) == text_at(next.context, key); };
   return is_of_a_gate(base) && same("command_line") && same("host") && same("time");
 }
 
-/// The loss to judge by; none where the runs were not to reach one. Both plans name it from here on.
+/// The loss to judge by, which is stored in both plans; none where the runs were not trained to a loss.
 std::optional<double> loss_of(const CompareOptions& options, Results& base, Results& next) {
   const auto of_base = number_at(base.plan, "until_loss"), of_next = number_at(next.plan, "until_loss");
   if (!options.until_loss) return of_base && of_next ? of_next : std::nullopt;

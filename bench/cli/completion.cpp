@@ -18,7 +18,7 @@ std::string rungs() {
   return join(names, " ");
 }
 
-/// What may follow an option or stand for an argument; "" where that is a file, a number or free text.
+/// The values that an option or an argument may have; "" for a file, a number or free text.
 std::string values_of(const Option& option) {
   if (option.name == "rungs" || option.name == "RUNG" || option.name == "A" || option.name == "B")
     return rungs();
@@ -29,7 +29,7 @@ std::string values_of(const Option& option) {
   return join(names, " ");
 }
 
-/// The body of a function that leaves in `words` what may be at the place that is being completed.
+/// Shell code that sets `words` to what may be at the place that is being completed, for one command.
 std::string cases_of(const Command& command) {
   std::string after, files, names = command.takes_rung ? rungs() + " " : "";
   for (const Option& option : command.options) {

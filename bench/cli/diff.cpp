@@ -46,7 +46,7 @@ bool wants_colour() {
   return ::isatty(STDOUT_FILENO) != 0 && (no_colour == nullptr || *no_colour == '\0');
 }
 
-/// How a terminal shows a line of a unified diff.
+/// The escape sequence that colours a line of a unified diff.
 const char* colour_of(std::string_view line) {
   if (line.starts_with("---") || line.starts_with("+++")) return "\033[1m";
   if (line.starts_with("@")) return "\033[36m";
@@ -58,14 +58,14 @@ void print(const std::string& line, bool coloured) {
   std::cout << colour << without_controls(line, "\t") << (colour.empty() ? "\n" : "\033[0m\n");
 }
 
-/// What starts a rung of a ladder file, as one would type it.
+/// The shell line that starts a rung of a ladder file.
 std::string started_by(const Rung& rung) {
   std::vector<std::string> words = rung.environment;
   words.insert(words.end(), rung.command.begin(), rung.command.end());
   return shell_line(words);
 }
 
-/// Prints the unified diff of the sources, and of a ladder file's rungs how their commands differ. Throws
+/// Prints the unified diff of the sources and, for a ladder file's rungs, how their commands differ. Throws
 /// Error when `diff` cannot be run.
 void print_diff(const Rung& before, const Rung& after, const Ladder& of) {
   const bool coloured = wants_colour();
@@ -88,7 +88,7 @@ void print_diff(const Rung& before, const Rung& after, const Ladder& of) {
   if (!differ) print(cat("no line differs: ", after.name, " changes this: ", after.changes), coloured);
 }
 
-/// Whether results are of a ladder whose rungs start the same commands.
+/// Whether `results` are of `ladder`, with the same commands for `rungs`.
 bool is_of(const Results& results, const Ladder& ladder, const std::vector<std::string>& rungs) {
   const Ladder measured = ladder_of(results);
   if (measured.name != ladder.name) return false;
@@ -98,8 +98,9 @@ bool is_of(const Results& results, const Ladder& ladder, const std::vector<std::
   });
 }
 
-/// What was measured: the file asked for, else the latest one here, or of our ladder where it is installed,
-/// if there is any of this ladder. Throws InputError where the file asked for is of another.
+/// The results to show: those of the file asked for, else the latest ones here, or for our ladder where it is
+/// installed; nothing where the latest are of another ladder. Throws InputError where the file asked for is
+/// of another.
 std::optional<Results> measured(const std::string& asked_for, const Ladder& ladder,
                                 const std::vector<std::string>& rungs) {
   std::string latest = kLatestResults;

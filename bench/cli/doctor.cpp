@@ -33,7 +33,7 @@ struct DoctorOptions {
   }
 };
 
-/// What is here, what is not, and how to get it.
+/// Prints what this machine has, what is missing, and how to get it.
 class Doctor {
  public:
   Doctor(const std::string& ladder, std::string python)
@@ -110,9 +110,9 @@ class Doctor {
     for (const auto& why : libraries.at("missing")) missing_.push_back(why.get<std::string>());
   }
 
-  /// What it is read with, or why it isn't.
+  /// What a device's energy is read with, or why it isn't read.
   static std::string energy(const std::string& uuid, const char* from) {
-    constexpr auto kMoves = std::chrono::milliseconds(300);  // within which a counter that works has moved
+    constexpr auto kMoves = std::chrono::milliseconds(300);  // a working counter moves within this time
     Telemetry telemetry(uuid);
     const auto before = telemetry.joules();
     if (before) std::this_thread::sleep_for(kMoves);
@@ -176,7 +176,7 @@ class Doctor {
     return table;
   }
 
-  /// Whose commands can't be started.
+  /// Notes the first word of each command that can't be started.
   void look_at_commands() {
     std::set<std::string> seen;
     for (const Program& program :

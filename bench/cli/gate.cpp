@@ -58,7 +58,7 @@ struct GateOptions {
   }
 };
 
-/// One of the two that are compared: what it is called, and its rungs.
+/// A side of the gate, BASE or NEW: its path and its rungs.
 struct Contender {
   std::string place;
   Ladder ladder;
@@ -71,7 +71,8 @@ struct Contender {
   }
 };
 
-/// A build's bin/, or where a ladder file lies.
+/// The contender at `place`: a build's bin/, a ladder file, or the folder of `ladder_file`. Throws
+/// InputError.
 Contender contender(const std::string& place, const std::string& ladder_file) {
   if (fs::path(ladder_file).is_absolute())
     throw InputError(
@@ -88,7 +89,8 @@ Contender contender(const std::string& place, const std::string& ladder_file) {
   return {place, *ours};
 }
 
-/// The chosen rungs that both have; `missing` gets those that only one has, or none.
+/// The chosen rungs that both contenders have; `missing` gets those that one lacks, or a named one that both
+/// lack.
 std::vector<Rung> common_rungs(const GateOptions& options, const Contender& base, const Contender& next,
                                std::vector<ComparedRow>& missing) {
   const bool all = options.measure.rungs == std::vector<std::string>{"all"};
@@ -108,7 +110,7 @@ std::vector<Rung> common_rungs(const GateOptions& options, const Contender& base
   }
   std::vector<std::string> which;
   for (const ComparedRow& row : missing) which.push_back(cat(row.variant, " is ", row.reason));
-  // Asked for by name, so that leaving one out would pass what nobody has measured.
+  // A rung asked for by name must be measured: leaving it out would pass what nobody has measured.
   if (!rungs.empty() && !missing.empty() && !all)
     throw Error("not comparable: " + join(which, ", "), kExitNotComparable);
   if (rungs.empty())
@@ -118,18 +120,18 @@ std::vector<Rung> common_rungs(const GateOptions& options, const Contender& base
   return rungs;
 }
 
-/// What a build's own `stepladder` says that it was built from; "" where there is none, or of an unknown
-/// commit.
+/// The commit that a build's own `stepladder` names in --version; "" where there is no such program, or the
+/// commit is unknown.
 std::string commit_of_build(const std::string& bin) {
   std::error_code none;
-  if (fs::equivalent(bin, bin_dir(), none)) return build_commit();  // an installed one lies elsewhere
+  if (fs::equivalent(bin, bin_dir(), none)) return build_commit();  // an installed stepladder lies elsewhere
   const std::string says = output_of({fs::path(bin) / "stepladder", "--version"}).value_or("");
   const size_t commit = says.find(kOfCommit);
   if (commit == std::string::npos || !says.ends_with(')')) return "";
   return says.substr(commit + kOfCommit.size(), says.size() - 1 - commit - kOfCommit.size());
 }
 
-/// Of one of the two.
+/// One contender's context.
 Json context_of(const Contender& contender, const DeviceProbe& probe) {
   Json context = machine_context(probe);
   context["commit"] =
@@ -142,7 +144,7 @@ Side side_of(const GateOptions& options, const Contender& contender, const std::
              const DeviceProbe& probe, const Plan* other) {
   Side side;
   side.plan.ladder = contender.ladder;
-  // The two do the same work or can't be compared: BASE's workload, and the batch that BASE finds.
+  // NEW gets BASE's workload, and the batch that BASE finds: different work can't be compared.
   if (other) side.plan.ladder.workload = other->ladder.workload;
   for (const Rung& rung : rungs) {
     Program program = contender.program(rung, options.measure.python);
@@ -150,16 +152,16 @@ Side side_of(const GateOptions& options, const Contender& contender, const std::
     side.plan.programs.push_back(std::move(program));
   }
   complete(side.plan, options.measure, probe);
-  // As --seeds does, or the order of the data ignores the seed.
+  // Shuffle as --seeds does: otherwise the order of the data ignores the seed.
   if (options.measure.until_loss) side.plan.settings.shuffle = true;
   if (other) side.plan.own_batch = other->own_batch;
   side.plan.stopping.rounds = options.max_pairs;
   return side;
 }
 
-/// Where both sides keep the GEMM algorithms that they find. Where all that is timed is the same in both, so
-/// are then the algorithms, or the lot of two searches would count as a change; else each has a file of its
-/// own there.
+/// The folder where both sides keep the GEMM algorithms that they find. Sides whose timed code is equal share
+/// a file there, since the luck of two searches would otherwise count as a change; other sides have a file
+/// each.
 std::string shared_cache(const GateOptions& options, const std::string& place) {
   return options.cache.value_or(cat(place, "/algorithms"));
 }
@@ -172,11 +174,11 @@ void empty_cache(const GateOptions& options, const std::string& folder) {
     if (entry.path().extension() == ".json") fs::remove(entry.path(), error);
 }
 
-/// The folder for the results, this gate's alone as long as this lives.
+/// The folder for the results, which no other gate can use while this object lives.
 class ResultsFolder {
  public:
-  /// The one named, or the first of reports/gate, reports/gate-2, ... that no other gate has. Throws
-  /// InputError.
+  /// Takes the folder `named`, or the first of reports/gate, reports/gate-2, ... that no other gate has.
+  /// Throws InputError.
   explicit ResultsFolder(const std::optional<std::string>& named) {
     constexpr int kMost = 1000;  // gates at once
     for (int i = 1; i <= kMost; ++i) {
@@ -197,7 +199,7 @@ class ResultsFolder {
 /// Whether it is too late to start a further pair.
 using Late = std::function<bool()>;
 
-/// Adds pairs until every row has a verdict, the pairs are used up, or time is.
+/// Measures pairs until every row has a verdict, or until the pairs or the time are used up.
 Comparison measure(const GateOptions& options, const Side& base, const Side& next, PairedRuns& pairs,
                    const Limits& limits, const Late& too_late) {
   const auto first = static_cast<size_t>(options.pairs);
@@ -221,7 +223,7 @@ Comparison measure(const GateOptions& options, const Side& base, const Side& nex
   }
 }
 
-/// "20 comparisons: 19 PASS, 1 INCONCLUSIVE."
+/// The line "20 comparisons: 19 PASS, 1 INCONCLUSIVE."
 std::string tally(const std::vector<ComparedRow>& rows) {
   std::vector<std::string> counts;
   for (Verdict verdict : {Verdict::pass, Verdict::faster, Verdict::regression, Verdict::slower,
@@ -231,7 +233,7 @@ std::string tally(const std::vector<ComparedRow>& rows) {
   return cat(rows.size(), rows.size() == 1 ? " comparison: " : " comparisons: ", join(counts, ", "), ".");
 }
 
-/// Adds the rows of `more`, and what its notes say that is not said yet.
+/// Adds to `all` the rows of `more`, and the notes that `all` doesn't have yet.
 void add(Comparison& all, Comparison more) {
   all.rows.insert(all.rows.end(), more.rows.begin(), more.rows.end());
   more.rows.clear();
@@ -242,14 +244,14 @@ void add(Comparison& all, Comparison more) {
   all.device = more.device;
 }
 
-/// Whether there are results that another command has measured.
+/// Whether `file` holds results that another command than `gate` has measured.
 bool holds_other_results(const std::string& file) try {
   return !is_of_a_gate(load_results(file));
-} catch (const Error&) {  // nothing, or damaged
+} catch (const Error&) {  // no file, or a damaged one
   return false;
 }
 
-/// Before a side's first run of a repetition: nothing measured yet, and a file for it. Throws InputError.
+/// Prepares a side for a repetition: empty results, and a new file for them. Throws InputError.
 void begin(Side& side, const std::string& file, const std::string& cache, Json context,
            const VerdictOptions& verdict) {
   side.results = {};
@@ -265,7 +267,7 @@ void begin(Side& side, const std::string& file, const std::string& cache, Json c
                                             Existing::overwrite, "", "gate again");
 }
 
-/// What an interrupted gate of one repetition has left, on stderr.
+/// Tells on stderr which pairs an interrupted gate has kept of its first repetition.
 void tell_kept(int64_t pairs, const std::string& place) {
   if (pairs == 0) return;
   std::cerr << "stepladder: " << pairs << (pairs == 1 ? " finished pair is" : " finished pairs are")
@@ -274,7 +276,7 @@ void tell_kept(int64_t pairs, const std::string& place) {
             << "` compares them\n";
 }
 
-/// Throws Error where the two can't be compared.
+/// Throws Error where the contenders' ladders can't be compared.
 void require_same_kind(const GateOptions& options, const Contender& base, const Contender& next) {
   if (base.ladder.built_in() != next.ladder.built_in())
     throw Error(cat("not comparable: one of ", options.base, " and ", options.next, " is a ladder file"),
@@ -324,7 +326,7 @@ int gate(GateOptions& options) {
     const std::string cache = shared_cache(options, place);
     const Json context = context_of(base_contender, probe);
     Json other = context_of(next_contender, probe);
-    other["time"] = context["time"];  // by which `compare` knows that one gate measured the two
+    other["time"] = context["time"];  // equal times tell `compare` that one gate measured both
     begin(base, cat(place, "/base.jsonl"), cache, context, options.verdict);
     begin(next, cat(place, "/new.jsonl"), cache, std::move(other), options.verdict);
     empty_cache(options, cache);
@@ -333,7 +335,7 @@ int gate(GateOptions& options) {
       Comparison one = measure(options, base, next, pairs, limits, too_late);
       for (ComparedRow& row : one.rows) row.repetition = options.repeat == 1 ? 0 : time;
       add(comparison, std::move(one));
-    } catch (const std::exception&) {  // the times before have verdicts all the same
+    } catch (const std::exception&) {  // earlier repetitions keep their verdicts
       if (time == 1) {
         tell_kept(pairs.pairs(), place);
         throw;
@@ -345,7 +347,7 @@ int gate(GateOptions& options) {
     try {
       base.file->finish();
       next.file->finish();
-    } catch (const Error&) {  // there is a verdict all the same
+    } catch (const Error&) {  // the verdict stands
       stopped = std::current_exception();
       break;
     }

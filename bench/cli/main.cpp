@@ -12,10 +12,10 @@
 
 int main(int argc, char** argv) {
   using namespace stepladder;
-  // Whoever closes the pipe that this prints to ends no measurement. A handler, since SIG_IGN would be
-  // inherited.
+  // Closing the pipe that stdout goes to must not end a measurement. A handler is set, since children would
+  // inherit SIG_IGN.
   std::signal(SIGPIPE, [](int) {});
-  std::signal(SIGXFSZ, SIG_IGN);  // what passes `ulimit -f` is then an error that names the file
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that passes `ulimit -f` is then an error that names it
   end_in_spite_of_limits();
   try {
     std::vector<Command> commands = {

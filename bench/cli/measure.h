@@ -1,4 +1,4 @@
-// What measuring commands share: their options, the plan that follows from them, and what is done with it.
+// What commands that measure share: their options, the plan made from them, and measuring it.
 #pragma once
 
 #include <optional>
@@ -12,14 +12,14 @@
 
 namespace stepladder {
 
-/// What --help of a command that measures shows.
+/// The options that --help shows of a command that measures.
 inline const std::set<std::string> kUsualOptions = {
     "preset", "rungs",   "ladder",     "peer",      "devices", "model",     "batch",
     "seq",    "steps",   "warmup",     "rounds",    "pairs",   "kinds",     "max-pairs",
     "limit",  "results", "until-loss", "max-time",  "data",    "threshold", "noise",
     "format", "out",     "resume",     "overwrite", "plan",    "parts",     "dry-run"};
 
-/// What a campaign gives to its parts before it begins.
+/// The option with which a campaign checks its parts before it begins.
 inline constexpr const char* kCheckOnly = "check-only";
 
 /// The workload, how often it is run, and where the results go.
@@ -39,29 +39,30 @@ struct MeasureOptions {
   RungSettings rung;  // the options that a rung's executable has too
   std::string out = kLatestResults, part;
   bool resume = false, retry_failed = false, overwrite = false, wide = false;
-  bool brief = false;       // of certificates: a line for each in place of the report
-  bool check_only = false;  // a campaign's, of its parts: says what is wrong, measures nothing
+  bool brief = false;       // prints a line per certificate in place of the report
+  bool check_only = false;  // for a campaign's parts: says what is wrong, measures nothing
   double timeout = 1800.0;
   std::vector<std::string> devices;
   Launcher launcher;
 
-  /// Of commands that write a results file: workload_options(), how often, until when, and where results go.
+  /// Options of commands that write a results file: workload_options(), how often, until when, and where
+  /// results go.
   std::vector<Option> options(std::vector<Option> plan);
-  /// --ladder and --python, of commands that measure other ladders than ours too.
+  /// --ladder and --python, for commands that also measure other ladders than ours.
   std::vector<Option> ladder_options();
-  /// --devices and who starts ranks on them, of commands that measure rungs for several.
+  /// --devices and the launcher's options, for commands that measure on several devices.
   std::vector<Option> device_options();
-  /// Preset, rungs, the workload and the options of a rung, and what else the command's `plan` takes.
+  /// Options for preset, rungs, workload and what a rung takes, and the command's own, `plan`.
   std::vector<Option> workload_options(std::vector<Option> plan);
-  /// Until which loss, and how often it is looked at.
+  /// Options for the loss to train to, and how often it is evaluated.
   std::vector<Option> loss_options();
 };
 
-/// --part, of commands that add to a results file.
+/// The option --part of commands that add to a results file.
 Option part_option(std::string& part, const char* group);
 
-/// Fills in what options, preset and device decide of a plan that has its programs. Throws InputError for a
-/// workload that no rung could train on.
+/// Completes a plan that has its programs, from options, preset and device. Throws InputError for a workload
+/// that no rung could train on.
 void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& probe);
 
 /// Seconds of a --max-time: "90", "90s", "20m" or "2h". Throws InputError for anything else.
@@ -69,8 +70,8 @@ double duration_s(const std::string& text);
 
 /// Completes `plan`, which has its programs, from options and preset; measures what the results file does not
 /// hold yet; prints the report. Returns the exit code: 0, 3 where a run missed its loss, 5 where one failed,
-/// or 128 plus the signal that interrupted it. Throws what is wrong with the options, and what is no single
-/// run's fault.
+/// or 128 plus the signal that interrupted it. Throws for wrong options, and for an error that is not a
+/// single run's.
 int measure(const MeasureOptions& options, Plan plan);
 
 }  // namespace stepladder

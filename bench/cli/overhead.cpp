@@ -45,12 +45,12 @@ struct OverheadOptions {
   }
 };
 
-/// What a run took in ms: its median timed step, and all but its steps.
+/// A run's times in ms: its median timed step, and the sum of all but its steps.
 struct Cost {
   double step = 0.0, besides = 0.0;
 };
 
-/// A file, once somebody writes it, that is gone with this.
+/// A path whose file, if anyone writes it, is removed with this object.
 struct TemporaryFile {
   std::string path;
   explicit TemporaryFile(std::string name) : path(std::move(name)) {}
@@ -62,8 +62,8 @@ struct TemporaryFile {
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 };
 
-/// The rung by itself: nobody reads along, and only at its end it leaves its steps' times in a file. Throws
-/// Error where it fails.
+/// Runs a rung without the harness: nothing reads its events, and it writes its steps' times to a file at its
+/// end. Throws Error where the rung fails.
 Cost alone(const Workload& workload) {
   const TemporaryFile file((fs::temp_directory_path() / cat("stepladder_overhead_", ::getpid())).string());
   std::vector<std::string> command = workload.command;
@@ -86,7 +86,7 @@ Cost under_harness(const Workload& workload, Progress& progress) {
   progress.finish(run);
   if (run.status != Status::ok)
     throw Error(cat(workload.program.variant, ": ", name_of(run.status), ": ", run.reason));
-  // The same steps on both sides, whether or not these had settled.
+  // Time the same steps as alone() does, whether or not they had settled.
   std::vector<double> ms;
   for (const Step& step : std::span(run.steps).subspan(static_cast<size_t>(workload.warmup)))
     ms.push_back(step.step_ms);
@@ -98,7 +98,7 @@ struct OverheadRow {
   std::vector<double> alone_ms = {}, harness_ms = {}, alone_besides = {}, harness_besides = {};
   std::vector<double> log_ratios = {};
   PairedChange change = {};
-  bool certain = false;  // that there is a change at all, among all rows
+  bool certain = false;  // there is a change at all, judged among all rows
 
   void add(const Cost& by_itself, const Cost& measured) {
     alone_ms.push_back(by_itself.step);

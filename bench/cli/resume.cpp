@@ -12,7 +12,7 @@
 namespace stepladder {
 namespace {
 
-/// The words of the command that measured `results`, without those that say where to and how to begin.
+/// The words of the command that measured `results`, without the options for where to write and how to begin.
 std::vector<std::string> command_of(const Results& results, const std::string& file) {
   const std::string line = whole_text_at(results.context, "command_line");
   if (line.find("\uFFFD") != std::string::npos)
@@ -33,14 +33,13 @@ std::vector<std::string> command_of(const Results& results, const std::string& f
   return kept;
 }
 
-/// An option of a command's words that has a program started: two words or, as --ladder=FILE, one; more of a
-/// list.
+/// An option that has a command start a program: two words or, as --ladder=FILE, one; more for a list.
 struct Starts {
   size_t at, size;
   std::string name, value;
 };
 
-/// Those that there may be, whatever word before them may take one as its value.
+/// All options in `words` that may start a program, even those that an option before may take as its value.
 std::vector<Starts> starts_of(const std::vector<std::string>& words) {
   std::vector<Starts> found;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -62,13 +61,13 @@ void erase(std::vector<std::string>& words, const Starts& option) {
                                       static_cast<std::ptrdiff_t>(option.size)));
 }
 
-/// Leaves each option that starts a program once in `command` and `more`, which the user gives. Throws
-/// InputError where one is in the file's `command` alone: what is started is not for a file to choose.
+/// Keeps each option that starts a program in one of `command`, which is the file's, and `more`, which is the
+/// user's. Throws InputError where `command` alone has one: a file must not choose what is started.
 void take_programs_from(std::vector<std::string>& command, std::vector<std::string>& more,
                         const std::string& file) {
   std::vector<std::string> missing;
   auto in_file = starts_of(command);
-  std::ranges::reverse(in_file);  // what is erased moves what comes after it alone
+  std::ranges::reverse(in_file);  // erasing a word moves later words only
   for (const Starts& option : in_file) {
     const auto given = starts_of(more);
     const auto same = std::ranges::find_if(
@@ -86,7 +85,7 @@ void take_programs_from(std::vector<std::string>& command, std::vector<std::stri
             join(missing, " ")));
 }
 
-/// Throws InputError where it is of another folder: what it names by a relative path isn't here.
+/// Throws InputError where a ladder file that the command names isn't found from this folder.
 void check_folder(const std::vector<std::string>& command, const std::string& file) {
   const std::string option = "--ladder";
   for (size_t i = 0; i < command.size(); ++i) {

@@ -22,7 +22,7 @@ Command rung_command(const std::string& name, const std::string& about,
     std::vector<std::string> arguments = {(std::filesystem::path(bin_dir()) / rung.trainer).string()};
     arguments.insert(arguments.end(), first_arguments.begin(), first_arguments.end());
     const std::vector<std::string> batch =
-        own_batch_arguments(rung);  // of two the last counts, so the user's
+        own_batch_arguments(rung);  // the last --batch counts: the user's, which follows
     arguments.insert(arguments.end(), batch.begin(), batch.end());
     arguments.insert(arguments.end(), rest->begin() + 1, rest->end());
     exec(arguments);

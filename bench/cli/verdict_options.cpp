@@ -81,7 +81,7 @@ Limits VerdictOptions::limits(const Json& context, const Json& plan) const {
 int VerdictOptions::deliver(Comparison comparison, const Limits& limits) const {
   comparison.undecided_passes = undecided == "pass";
   if (limits.until_loss) {
-    // A verdict on runs until a loss knows no limits.
+    // Verdicts on runs until a loss don't use noise.
   } else if (noise.empty()) {
     comparison.notes.emplace_back(
         "Without --noise the limits know nothing of this machine's own: `stepladder calibrate` measures it.");
@@ -96,7 +96,7 @@ int VerdictOptions::deliver(Comparison comparison, const Limits& limits) const {
     try {
       write_atomically(file, report_in(format_of(file), comparison));
       std::cout << "wrote " << printable(file, kMaxMessage) << "\n";
-    } catch (const Error& e) {  // what was measured is told, and the other files are written
+    } catch (const Error& e) {  // the verdict is printed, and the other files are written
       failures.emplace_back(e.what());
     }
   }

@@ -1,4 +1,4 @@
-// What `stepladder compare` and `stepladder gate` have in common: limits, and how a verdict is handed over.
+// What `stepladder compare` and `stepladder gate` have in common: limits, and how a verdict is output.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@ namespace stepladder {
 struct VerdictOptions {
   static constexpr const char* kVerdict = "Verdict";
 
-  /// `cycles`, a ratio less 1, is their limit where no --threshold is given.
+  /// `cycles`, a ratio less 1, is the limit of cycles where no --threshold is given.
   explicit VerdictOptions(double cycles = kMinLimit) : cycles_limit(cycles) {}
 
   double cycles_limit;
@@ -25,18 +25,18 @@ struct VerdictOptions {
 
   std::vector<Option> options();
 
-  /// For results of `context` and `plan`. Throws InputError for a damaged noise file, and Error with
+  /// Limits for results of `context` and `plan`. Throws InputError for a damaged noise file, and Error with
   /// kExitNotComparable for one that has expired.
   Limits limits(const Json& context, const Json& plan) const;
-  /// For runs until that loss. Throws InputError where a limit of the time of a step was set.
+  /// Limits for runs until a loss. Throws InputError where a limit on the time of a step was set.
   Limits limits(double until_loss) const;
 
   /// Throws InputError for a file of --out that can't be written, or is of another kind.
   void check_files() const;
-  /// That no report goes to `file`, which is to hold results. Throws InputError.
+  /// Throws InputError if --out names `file`, which is to hold results.
   void check_apart(const std::string& file) const;
-  /// Prints the comparison by `limits`, and writes it to the files of --out. Adds which rows the noise file
-  /// says nothing about. Returns the exit code.
+  /// Prints the comparison by `limits`, and writes it to the files of --out. Adds notes on rows that the
+  /// noise file lacks. Returns the exit code.
   int deliver(Comparison comparison, const Limits& limits) const;
 
  private:
