@@ -1,6 +1,6 @@
 // ops_benchmark: every op of model/ops/ on the shapes of GPT-2 124M, through Google Benchmark. The time is
-// the device's own; operands rotate through more memory than any cache holds; what an op reaches is set
-// against a copy and a matmul measured in the same process.
+// the device's own; operands rotate through more memory than any cache holds; an op's rates are compared with
+// those of a copy and a matmul measured in the same process.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -22,9 +22,9 @@ namespace {
 constexpr int64_t kRotated = int64_t{256} << 20;  // bytes: more than four times the 50 MiB of an H200's L2
 constexpr int64_t kMostCopies = 4096;
 constexpr int64_t kBlock = 1 << 20;  // elements of random data, repeated
-constexpr int64_t kLayers = 12;      // of which Muon takes equal matrices together
+constexpr int64_t kLayers = 12;      // Muon updates equal matrices of all layers together
 
-/// Hands out an op's operands.
+/// Allocates an op's operands, filled with random values.
 class Operands {
  public:
   Operands(Ops& backend, Arena& arena, const Config& config, DType type)
@@ -54,13 +54,13 @@ class Operands {
   Tensor squares() { return x({kLayers, C, C}); }
   Tensor angles() { return f32({T, C / NH / 2, 2}); }
   Tensor tokens() { return fill(DType::i32, {B, T}); }
-  /// An FP8 matrix with a scale, or several with one each.
+  /// An FP8 matrix with a scale, or several matrices with a scale each.
   Tensor fp8(Shape shape, int64_t scales = 1, DType type = DType::f8e4m3) {
     fp8_type_ = type, scale_ = f32({scales, kScaleStride}), amax_ = f32({scales});
     return fp8_turned(shape);
   }
   Tensor gradient(Shape shape) { return fp8(shape, 1, DType::f8e5m2); }
-  /// The last one's transpose, of the same type and scale.
+  /// The transpose of the last FP8 matrix, of the same type and scale.
   Tensor fp8_turned(Shape shape) { return fill(fp8_type_, shape).scaled(scale_, amax_); }
 
   Ops& ops;
@@ -108,7 +108,7 @@ Tensor Operands::fill(DType type, Shape shape) {
   return whole;
 }
 
-/// Adds up what ops move and compute, while it lives.
+/// Adds up the bytes and FLOPs of ops while it lives.
 class Total final : public OpObserver {
  public:
   explicit Total(Ops& ops) : ops_(ops) { ops.observe(this); }
@@ -128,7 +128,7 @@ using Call = std::function<void()>;
 struct OpBenchmark {
   const char* name;
   std::function<Call(Operands&)> make;
-  bool half_only = false;  // on CUDA
+  bool half_only = false;  // on CUDA, never in f32
 };
 
 Call matmul(Operands& o, int64_t M, int64_t N, int64_t K) {
@@ -313,7 +313,7 @@ const std::vector<OpBenchmark>& op_benchmarks() {
 #undef ROW
 #undef HALF_ROW
 
-/// A backend with its workspace, and what it reaches at best.
+/// A backend with its workspace and its ceilings.
 class Machine {
  public:
   Machine(std::shared_ptr<Ops> backend, const Config& shapes) : ops(std::move(backend)), config(shapes) {
@@ -348,7 +348,7 @@ class Machine {
     return at->second;
   }
 
-  /// Of an op's operands.
+  /// Bytes of an op's operands.
   int64_t planned_bytes(const std::function<Call(Operands&)>& make, DType type) const {
     Arena planned;
     Operands plan(*ops, planned, config, type);
@@ -378,7 +378,7 @@ class Machine {
   std::map<DType, Ceiling> ceilings_;
 };
 
-[[maybe_unused]]  // by clang's analyzer, see below
+[[maybe_unused]]  // in clang's analyzer, see below
 void run(benchmark::State& state, const OpBenchmark& op, Machine& machine, DType type) {
   Ops& ops = *machine.ops;
   const Machine::Ceiling& ceiling = machine.ceiling(type);
@@ -389,7 +389,7 @@ void run(benchmark::State& state, const OpBenchmark& op, Machine& machine, DType
     Operands operands(ops, arena, machine.config, type);
     const Call call = op.make(operands);
     const Total once(ops);
-    machine.seconds(call);  // sets up what is set up on first use, too
+    machine.seconds(call);  // also sets up what the first use needs
     op_bytes = once.bytes, op_flops = once.flops;
   }
   const int64_t copies = std::clamp(kRotated / bytes_of_one + 1, int64_t{2}, kMostCopies);
@@ -413,7 +413,7 @@ void run(benchmark::State& state, const OpBenchmark& op, Machine& machine, DType
       100 * std::max(bytes / ceiling.bytes_per_second, flops / ceiling.flops_per_second);
 }
 
-/// "cuda/matmul/qkv/bf16" for every op, backend that is here, and type.
+/// Registers every op, "cuda/matmul/qkv/bf16", for each backend that is here and each type.
 void register_all(std::vector<std::unique_ptr<Machine>>& machines) {
   Config cpu = Config::named("gpt2"), cuda = cpu;
   cpu.B = 1, cpu.T = 64;
@@ -430,7 +430,7 @@ void register_all(std::vector<std::unique_ptr<Machine>>& machines) {
       for (DType type : {DType::f32, DType::bf16}) {
         if (device.backend == "cpu" ? type != DType::f32 : type == DType::f32 ? op.half_only : !device.bf16)
           continue;
-#ifndef __clang_analyzer__  // which takes Google Benchmark's registry for a leak
+#ifndef __clang_analyzer__  // the analyzer takes Google Benchmark's registry for a leak
         benchmark::RegisterBenchmark(
             cat(device.backend, "/", op.name, "/", name_of(type)).c_str(),
             [&op, &machine = *machine, type](benchmark::State& state) { run(state, op, machine, type); })

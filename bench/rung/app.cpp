@@ -16,7 +16,7 @@ int RungApp::run(int argc, const char* const* argv) {
     events_.emplace(static_cast<int>(settings.events.value_or(-1)));
     settings.check();
     world_ = World::from_environment();
-    if (world_.rank > 0) std::cout.setstate(std::ios::failbit);  // rank 0 tells
+    if (world_.rank > 0) std::cout.setstate(std::ios::failbit);  // only rank 0 prints
     RunSession session(build_, settings, world_, ranks_);
     if (settings.steps > 0) return train(session, *events_);
     sample(session);
@@ -35,8 +35,9 @@ int RungApp::run(int argc, const char* const* argv) {
 
 int RungApp::fail(const std::string& status, const std::string& reason, ExitCode code) {
   if (events_) events_->write({{"event", "error"}, {"status", status}, {"reason", reason}});
-  const bool told = ranks_ && world_.rank > 0;  // by rank 0
-  // Which finds the same, mostly, and then ends the job as unsupported, not as one whose rank has failed.
+  const bool told = ranks_ && world_.rank > 0;  // rank 0 prints the reason
+  // Wait for rank 0, which mostly finds the same, and ends the job as unsupported, not as one with a failed
+  // rank.
   if (told && status == "unsupported") std::this_thread::sleep_for(std::chrono::seconds(2));
   if (ranks_) ranks_->fail(reason);
   if (!told)

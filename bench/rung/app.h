@@ -16,9 +16,9 @@ class RungApp {
  public:
   explicit RungApp(const RungBuild& build) : build_(build) {}
 
-  /// Trains as the command line says, or samples with --steps 0. Returns the exit code: 0, 3
-  /// where the loss of --until-loss was not reached, or 128 plus the signal that stopped it after a whole
-  /// step. Throws what goes wrong.
+  /// Trains as the command line says, or samples with --steps 0. Returns the exit code: 0, 3 where the loss
+  /// of --until-loss was not reached, or 128 plus the signal that stopped it after a whole step. Throws for
+  /// any other failure.
   int run(int argc, const char* const* argv);
 
   /// Tells stderr and the harness why the run ended. Returns `code`.
@@ -28,7 +28,7 @@ class RungApp {
   const RungBuild& build_;
   std::optional<EventWriter> events_;
   World world_;
-  std::optional<Rendezvous> ranks_;  // outlives the run, so that it can tell the others how that ended
+  std::optional<Rendezvous> ranks_;  // outlives the run, to tell other ranks how it ended
 };
 
 }  // namespace stepladder

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kTimes = 5;
 
-/// Seconds of one `work`, the best of several stretches of at least `stretch_ms`.
+/// Seconds of one call of `work`, the best of several stretches of at least `stretch_ms`.
 double seconds_of(Ops& ops, double stretch_ms, const std::function<void()>& work) {
   const auto stretch = [&](int repeats) {
     ops.device().start_timer();
@@ -21,14 +21,14 @@ double seconds_of(Ops& ops, double stretch_ms, const std::function<void()>& work
     ops.device().stop_timer();
     return ops.device().elapsed().ms;
   };
-  stretch(1);  // whatever is set up at first use
+  stretch(1);  // sets up what the first use needs
   const int repeats = static_cast<int>(std::clamp(std::ceil(stretch_ms / stretch(2) * 2.0), 1.0, 1e4));
   double best = stretch(repeats);
   for (int i = 1; i < kTimes; ++i) best = std::min(best, stretch(repeats));
   return best / repeats * 1e-3;
 }
 
-/// Uniform in [-1,1): a copy or product of constants would be faster than of weights.
+/// Fills `x` uniformly from [-1,1): copies and products of constants would be faster than those of weights.
 void fill(Ops& ops, Tensor x) {
   std::vector<float> tile(static_cast<size_t>(std::min<int64_t>(x.numel(), 1 << 20)));
   for (size_t i = 0; i < tile.size(); ++i) tile[i] = static_cast<float>(2.0 * random_uniform(3, i) - 1.0);
@@ -54,7 +54,7 @@ nlohmann::ordered_json Ceilings::json() const {
 Ceilings measure_ceilings(Ops& ops, const Config& config) {
   const DeviceInfo device = ops.device().info();
   const bool cpu = device.backend == "cpu";
-  // Far beyond caches, and enough work for every multiprocessor.
+  // Far larger than caches, and enough work for every multiprocessor.
   const int64_t n = cpu ? 512 : 8192, elements = cpu ? int64_t{1} << 24 : int64_t{1} << 27;
   const double stretch_ms = cpu ? 10.0 : 50.0;
   const DType half = device.bf16 ? config.half : DType::f16;
@@ -91,9 +91,9 @@ Ceilings measure_ceilings(Ops& ops, const Config& config) {
   }
   gemm(MathMode::half, x[5], x[6], x[7]);
   if (half == DType::bf16 && (cpu || device.compute_capability >= 89)) {
-    // Where the f32 matrices were.
+    // The FP8 matrices and their scale reuse memory of the f32 tensors.
     const Tensor scale = x[1].first({1});
-    ops(WriteValues{scale, {0x1p-8F}});  // of numbers below 1: all of e4m3's range
+    ops(WriteValues{scale, {0x1p-8F}});  // scales numbers below 1 to all of e4m3's range
     const auto quantized = [&](const Tensor& memory, const Tensor& from) {
       const Tensor q = Tensor{memory.data, DType::f8e4m3, {n, n}, memory.name}.scaled(scale, x[0].first({1}));
       ops(Quantize{q, {}, from});

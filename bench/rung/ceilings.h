@@ -1,4 +1,4 @@
-// What the device reaches at most: the rates that floors are computed from.
+// The highest rates that the device reaches, from which floors of times are computed.
 #pragma once
 
 #include <map>
@@ -12,11 +12,11 @@ namespace stepladder {
 
 struct Ceilings {
   double bytes_per_s = 0.0;                // of a large copy, read and written bytes together
-  std::map<MathMode, double> flops_per_s;  // of a large square matmul, by what it runs on
+  std::map<MathMode, double> flops_per_s;  // of a large square matmul, by math mode
 
   /// How long an op takes at least, in ms, when it moves `bytes` and does `flops` in `math`.
   double floor_ms(double bytes, double flops, MathMode math) const;
-  /// {"copy_gb_per_s": .., "gemm_tflops": {"fp32": .., ..}}
+  /// As JSON: {"copy_gb_per_s": .., "gemm_tflops": {"fp32": .., ..}}
   nlohmann::ordered_json json() const;
 };
 

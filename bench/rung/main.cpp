@@ -9,7 +9,7 @@
 
 int main(int argc, char** argv) {
   using namespace stepladder;
-  std::signal(SIGXFSZ, SIG_IGN);  // what passes `ulimit -f` is then an error that names the file
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that passes `ulimit -f` is then an error that names it
   end_in_spite_of_limits();
   RungApp app(linked_rungs().front());
   try {

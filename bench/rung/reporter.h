@@ -13,21 +13,21 @@ namespace stepladder {
 
 class Reporter {
  public:
-  /// Of a session whose model and batch are chosen.
+  /// Reports on a session whose model and batch are chosen.
   Reporter(const RunSession& session, EventWriter& events);
 
-  /// The box with everything that decides the run.
+  /// Prints a box with everything that decides the run.
   void describe(const Dataset& data) const;
   void start();
-  /// A step that is done, `done` of them now. Samples the device for the harness.
+  /// Reports the step that makes `done` steps. Samples the device for the harness.
   void step(int64_t done, float lr, double step_ms);
   void evaluated(int64_t done, double val_loss);
   void saved(int64_t done) const;
-  /// The profile and what the run came to.
+  /// Reports the profile and the run's summary.
   void end();
 
   double loss() const { return loss_; }
-  /// Of the last evaluation.
+  /// The validation loss of the last evaluation.
   std::optional<double> val_loss() const { return val_loss_; }
 
  private:

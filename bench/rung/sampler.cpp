@@ -33,7 +33,7 @@ void sample(RunSession& session) {
   session.open_device();
   const bool named = settings.vocab != RungSettings().vocab && settings.vocab != "none";
   settings.batch = 1;
-  session.choose_model();  // which also finds the vocabulary that comes with the project
+  session.choose_model();  // also finds the vocabulary that comes with the project
   const Sampler sampler(settings, !named && !std::filesystem::exists(settings.vocab + "/vocab.bpe"),
                         session.config.V);
   session.config.T =

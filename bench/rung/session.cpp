@@ -10,8 +10,8 @@
 namespace stepladder {
 namespace {
 
-/// Tells data apart: a digest of each shard's length and of some of its tokens, evenly spread; about 4096 in
-/// all, since each may be a page to read.
+/// A digest that tells data apart: of each shard's length and of some of its tokens, evenly spread; about
+/// 4096 in all, since each may be a page to read.
 std::string digest_of(const Tokens& data) {
   const size_t most = std::max<size_t>(4, 4096 / std::max<size_t>(1, data.shards().size()));
   uint64_t digest = 0;
@@ -39,8 +39,8 @@ int64_t room(const MemoryInfo& memory) {
   return memory.free - memory.later;
 }
 
-/// The same, known to fit. Throws OutOfMemoryError with what was wanted, what there is, and the largest batch
-/// that would fit.
+/// planned_bytes(), which must fit. Throws OutOfMemoryError with the bytes wanted and free, and the largest
+/// batch that would fit.
 int64_t fitting_bytes(const TrainerFactory& make, Ops& ops, const Config& config, const Hyper& hyper) {
   const int64_t wanted = planned_bytes(make, ops, config, hyper);
   const MemoryInfo memory = ops.device().memory();
@@ -59,7 +59,7 @@ int64_t fitting_bytes(const TrainerFactory& make, Ops& ops, const Config& config
 }
 
 /// The largest power of two, at most `max_batch`, for whose trainer there is room; 1 where there isn't even
-/// for that.
+/// room for 1.
 int64_t largest_batch(const TrainerFactory& make, Ops& ops, Config config, const Hyper& hyper,
                       int64_t max_batch) {
   const int64_t bytes = room(ops.device().memory());
@@ -105,7 +105,8 @@ void RunSession::choose_model() {
 
 void RunSession::meet(const Dataset& data, Rendezvous::OnFailure on_failure) {
   if (world.size == 1) return;
-  // What decides which batches are read, and when all ranks meet outside a step.
+  // Settings that ranks must share: those that decide which batches are read, and when ranks meet outside a
+  // step.
   nlohmann::ordered_json agreed = config_json();
   agreed.update(options_json(options, {RungSettings::kSampling}));
   agreed["max_batch"] =
@@ -163,7 +164,7 @@ std::optional<TrainState> RunSession::build_trainer() {
   else
     trainer->init(settings.seed);
   trainer->prepare();
-  // --dtype fp32 means all of it.
+  // --dtype fp32 means full fp32 in GEMMs too.
   if (rung.in_16_bits() && config.half == DType::f32) ops->set_matmul_precision(Precision::fp32);
   return state;
 }

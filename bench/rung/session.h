@@ -17,35 +17,37 @@
 
 namespace stepladder {
 
-/// Set up step by step, in the order of its functions; each step needs those before it.
+/// The set-up of a run, by functions that are called in their order: each needs those before it.
 class RunSession {
  public:
   /// `rendezvous` is where the ranks meet, for as long as the program runs.
   RunSession(const RungBuild& rung_build, RungSettings& run_settings, const World& run_world,
              std::optional<Rendezvous>& rendezvous);
 
-  /// The device of this rank, and the model on it. Throws InputError and UnsupportedError.
+  /// Opens the device of this rank, and then chooses the model for it. Throws InputError and
+  /// UnsupportedError.
   void open_device();
   void choose_model();
-  /// The other ranks, which must be about the same. `on_failure` ends the process.
+  /// Meets the other ranks, which must have equal sources, settings and data. `on_failure` ends the process.
   void meet(const Dataset& data, Rendezvous::OnFailure on_failure);
-  /// Where no batch was asked for, the largest that fits; as many sequences as there are data for at most.
+  /// Where no batch was asked for, chooses the largest that fits the memory and the data's shortest shard.
   void choose_batch(const Dataset& data);
   /// Bytes of the trainer. Throws OutOfMemoryError where they don't fit.
   int64_t plan_memory();
-  /// What the trainer's parameters are of, "gpt2"; known before it is built.
+  /// The architecture of the trainer's parameters, "gpt2"; known before the trainer is built.
   std::string architecture() const;
-  /// From here on every op is noted; which costs host time.
+  /// Starts tracing ops; costs host time.
   void trace();
-  /// The trainer, its weights initialised, read, or those of a checkpoint: then with where that stood.
+  /// Builds the trainer, its weights initialised, read, or from a checkpoint. Returns the state of the
+  /// checkpoint.
   std::optional<TrainState> build_trainer();
 
   const RungBuild& build;
   const Rung rung;
-  RungSettings& settings;             // what was left open is filled in on the way
+  RungSettings& settings;             // options left open are filled in on the way
   const std::vector<Option> options;  // the table of the settings
   const World& world;
-  std::optional<Rendezvous>& ranks;  // in a world of more than 1
+  std::optional<Rendezvous>& ranks;  // only in a world of more than 1
 
   DeviceInfo device;
   Config config;
@@ -57,7 +59,7 @@ class RunSession {
   bool is_first() const { return world.rank == 0; }
   /// The ranks that train one model.
   World team() const { return settings.independent_ranks ? World{} : world; }
-  /// What `start` says of the configuration.
+  /// The "config" of the start event.
   nlohmann::ordered_json config_json() const;
 
  private:

@@ -29,16 +29,18 @@ class Training {
  public:
   Training(RunSession& session, Reporter& reporter, const Dataset& data);
 
-  /// Goes on from a checkpoint. Throws InputError where that has all the steps.
+  /// Goes on from a checkpoint. Throws InputError where the checkpoint has all the steps already.
   void resume(const TrainState& state);
   /// Makes sure that all ranks go on from the same state, and shows them progress with each micro-batch.
   void agree(Rendezvous& ranks);
-  /// Until all steps are done, or `stops` says so after one. False then.
+  /// Trains until all steps are done or the loss is reached. Returns false where `stops` ended training
+  /// before.
   template <class Stops>
   bool run(Stops stops);
   int64_t done() const { return done_; }
   bool missed_loss() const { return settings_.until_loss && !reached_; }
-  /// Before the first step, where training goes on until a loss. Throws InputError where that is reached.
+  /// Evaluates before the first step, if training goes on until a loss. Throws InputError where it is reached
+  /// already.
   void begin();
 
  private:
@@ -74,7 +76,7 @@ void Training::resume(const TrainState& state) {
   if (settings_.seed != state.seed && settings_.seed != RungSettings{}.seed)
     throw InputError(cat("--seed ", settings_.seed, ": ", settings_.resume, " goes on with its own, ",
                          state.seed, ": leave it out"));
-  if (state.batch > std::numeric_limits<int64_t>::max() / 2)  // from where counting on would overflow
+  if (state.batch > std::numeric_limits<int64_t>::max() / 2)  // counting on would overflow
     throw InputError(cat(settings_.resume, ": stepladder.batch is ", state.batch, ": it is damaged"));
   done_ = state.step;
   session_.settings.seed = state.seed;
@@ -130,7 +132,7 @@ void Training::step() {
         cat("the loss is ", reporter_.loss(), " at step ", done_, ": lower --lr or look at --data"));
 }
 
-/// What a step takes: from before its batch is fetched until the device is synchronised.
+/// Trains one step and returns its ms, from before its batch is fetched until the device is synchronised.
 double Training::timed_step(float lr) {
   Ops& ops = *session_.ops;
   const auto start = Clock::now();
@@ -159,8 +161,8 @@ void Training::save() {
   reporter_.saved(done_);
 }
 
-/// Throws InputError where writing to `path` would replace a file that is something else: `read` throws one
-/// for those.
+/// Throws InputError where writing to `path` would replace a file that is not a `what`: `read` throws for
+/// such a file.
 template <class Read>
 void check_replaces(const char* option, const std::string& path, const char* what, const Read& read) {
   std::error_code none;
@@ -175,7 +177,7 @@ void check_replaces(const char* option, const std::string& path, const char* wha
   }
 }
 
-/// Throws InputError unless a file has weights that we wrote, and the optimizer's state where `resumes`.
+/// Throws InputError unless a file has weights that we wrote, and the optimizer's state just where `resumes`.
 void check_is_ours(const std::string& path, bool resumes) {
   const auto metadata = Safetensors(path).metadata();
   if (!metadata.contains("stepladder.config") || metadata.contains("stepladder.step") != resumes)
@@ -210,7 +212,7 @@ void check_outputs(const RunSession& session) {
 
 /// Tells why a run ends before its last step. Returns the exit code.
 int stopped(const RunSession& session, EventWriter& events, int64_t done) {
-  const int signal = stop_signal() != 0 ? stop_signal() : SIGTERM;  // that another rank was told
+  const int signal = stop_signal() != 0 ? stop_signal() : SIGTERM;  // another rank got the signal
   const std::string reason =
       cat(signal == SIGINT ? "interrupted" : "terminated", " after step ", done, "/", session.settings.steps);
   events.write({{"event", "error"}, {"status", "interrupted"}, {"reason", reason}});
@@ -231,7 +233,7 @@ int train(RunSession& session, EventWriter& events) {
   session.open_device();
   session.choose_model();
   const Dataset data = open_dataset(settings.data, settings.val_data, settings.vocab, session.config.V);
-  // Called by another thread, which may outlive the session while the error of this one is on its way.
+  // Runs in another thread, which may outlive the session while the main thread's error is on its way.
   session.meet(data, [&events, name = session.build.name](const std::string& reason, bool speaks) {
     events.write({{"event", "error"}, {"status", "error"}, {"reason", reason}});
     if (speaks) std::cerr << cat(name, ": error: ", reason, '\n') << std::flush;
@@ -252,7 +254,7 @@ int train(RunSession& session, EventWriter& events) {
   if (session.ranks) training.agree(*session.ranks);
   reporter.describe(data);
 
-  session.ops->synchronize();  // the first step's clock is for the first step
+  session.ops->synchronize();  // keeps set-up out of the first step's time
   catch_stop_signals(/*speaks=*/!settings.events && session.is_first());
   reporter.start();
   training.begin();
