@@ -1,5 +1,5 @@
-"""The charts of results, profiles and histories, each as SVG and PNG. One that there is nothing for is left out and says
-why."""
+"""The charts of results, profiles and histories, each as SVG and PNG. A chart without data is left out, and the reason
+given."""
 
 import ctypes
 import math
@@ -32,12 +32,12 @@ from schema import plain
 
 @dataclass
 class Quantity:
-    """What is drawn of a step: the less of it, the better."""
+    """A quantity of a step that is drawn: the less of it, the better."""
 
     unit: str
     of: Callable[[Row], Estimate | None]
-    beside: Callable[[Row], str]  # what follows the number
-    unknown: Callable[[Row], str]  # why a rung that is ok has none
+    beside: Callable[[Row], str]  # the text that follows the number
+    unknown: Callable[[Row], str]  # why a rung that is ok has no number
 
 
 TIME = Quantity("ms", lambda row: Estimate(row.median_ms, row.interval_ms) if row.ok else None,
@@ -48,7 +48,7 @@ ENERGY = Quantity("J", lambda row: row.joules,
 
 
 def outcome(row: Row, quantity: Quantity, inches: float) -> str:
-    """What stands at a bar's end; a reason is cut to the width."""
+    """The text at a bar's end; a reason is cut to the width."""
     if known := quantity.of(row):
         return f"{style.number(known.value)} {quantity.unit}   {quantity.beside(row)}".rstrip()
     reason = quantity.unknown(row) if row.ok else f"{row.status}: {row.reason}" if row.reason else row.status
@@ -56,7 +56,7 @@ def outcome(row: Row, quantity: Quantity, inches: float) -> str:
 
 
 def draw_bar(ax, y: float, row: Row, quantity: Quantity, height: float, color: str) -> float:
-    """A bar with the whisker of its interval. Returns where it ends; of what isn't known there is none."""
+    """Draws a bar with the whisker of its interval. Returns where the bar ends; 0, without a bar, for no number."""
     if not (known := quantity.of(row)):
         return 0.0
     bar = ax.barh(y, known.value, height=height, color=color)
@@ -68,7 +68,7 @@ def draw_bar(ax, y: float, row: Row, quantity: Quantity, height: float, color: s
 
 
 def draw_peers_legend(fig, workloads: list[Workload], quantity: Quantity) -> None:
-    """Right of the title, which peers there are."""
+    """A legend of the peers, right of the title."""
     handles = []
     if any(row.counterpart and quantity.of(row.counterpart) for workload in workloads for row in workload.rows):
         handles.append(Patch(color=style.PEER_BAR, label="PyTorch, same rung"))
@@ -84,7 +84,7 @@ def draw_by_rung(data: Results, workloads: list[Workload], quantity: Quantity, t
         note = "  ·  ".join(filter(None, (note, "reduced precisions emulated")))
     left = left_of(data.rungs)
     beside = any(row.counterpart and quantity.of(row.counterpart) for workload in workloads for row in workload.rows)
-    pitch, above = (0.44, 0.14) if beside else (0.34, 0.0)  # of a row: its height in inches, how far up its bar is
+    pitch, above = (0.44, 0.14) if beside else (0.34, 0.0)  # height of a row, bar above its middle, in inches
     fig, groups = panels(data, title, note, workloads, [[pitch * len(workload.rows) + 0.1] for workload in workloads],
                          left)
     draw_peers_legend(fig, workloads, quantity)
@@ -147,7 +147,7 @@ def draw_energy(data: Results):
 
 
 def finish_by_step(fig, groups) -> None:
-    """The step axis, common to a group's panels, and the legend right of the first."""
+    """Sets the step axis, common to a group's panels, and the legend right of the first group."""
     for group in groups:
         for ax in group:
             ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
@@ -196,7 +196,7 @@ def draw_steps(data: Results):
     return fig
 
 
-LOSS_POINTS = 250  # of a line, at least, where there are more steps
+LOSS_POINTS = 250  # the fewest of a line, where there are more steps
 
 
 def steps_a_point(workload: Workload) -> int:
@@ -254,7 +254,7 @@ def draw_loss(data: Results):
             style.decades(below.yaxis)
             below.set_ylabel("rel. difference")
             low, high = below.get_ylim()
-            below.set_ylim(low, high * (high / low) ** 0.2)  # with room for words
+            below.set_ylim(low, high * (high / low) ** 0.2)  # leaves room for words
             below.annotate(f"difference from {rows[0][0].rung}", (0, 1), xycoords="axes fraction", xytext=(4, -3),
                            textcoords="offset points", va="top", fontsize=8.5, color=style.MUTED,
                            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
@@ -266,7 +266,7 @@ def draw_loss(data: Results):
 
 
 def draw_gain(ax, y: float, kind: str, gain: Gain) -> None:
-    """A ratio with the whisker of its interval and its number; or, at 1, the word for why there is none."""
+    """Draws a ratio with the whisker of its interval and its number, or, at 1, a word for why there is no number."""
     look = {"xytext": (6, 0), "textcoords": "offset points", "va": "center_baseline", "fontsize": 8,
             "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.5}}
     if gain.ok:
@@ -325,22 +325,22 @@ def draw_ablation(data: Results):
     return fig
 
 
-# A chart takes results and returns a figure, or what is missing for it; its docstring is the caption on the page, which
-# shows them in this order, but that of a loss first where the main results trained for one.
+# A chart takes results and returns a figure, or what is missing for it; its docstring is the caption on the page. The
+# page shows charts in this order, but "to_loss" first where the main results trained until a loss.
 CHARTS = {"ladder": draw_ladder, **charts_ladder.CHARTS, "energy": draw_energy, "ablation": draw_ablation,
           **charts_to_loss.CHARTS, **charts_sweep.CHARTS, **charts_profile.CHARTS, "steps": draw_steps, "loss": draw_loss, **history.CHARTS}
 
 
 
 def say_diverged(data: Results) -> str:
-    """Of the losses drawn, which diverged and how far."""
+    """Says which of the losses drawn diverged, and how far."""
     return " ".join(f"{row.rung} {row.status}: {row.reason}." for workload in data.longest() for row in workload.rows
                     if not row.ok and row.reason and row.over_rounds("loss"))
 
 
 def say_slower_at_the_end(data: Results) -> str:
-    """Of the steps drawn, which are slower at the end than their median by more than a twentieth, at a clock more than
-    a tenth below that of other rungs."""
+    """Says which rungs' last steps are slower than their median by more than a twentieth, at a clock more than a tenth
+    below the highest of the rungs."""
     names = []
     for workload in data.ladders():
         clocks = {row.rung: row.clock_mhz for row in workload.rows if row.ok and row.cycles}
@@ -352,23 +352,23 @@ def say_slower_at_the_end(data: Results) -> str:
             if names else "")
 
 
-# What a caption adds where the data show it.
+# Sentences that captions add where the data call for them.
 _NOTES = {"loss": say_diverged, "steps": say_slower_at_the_end}
 
 
 def captions(data: Results) -> dict[str, str]:
-    """What each chart shows."""
+    """The caption of each chart, by name."""
     return {name: " ".join(filter(None, (draw.__doc__, _NOTES[name](data) if name in _NOTES else "")))
             for name, draw in CHARTS.items()}
 
 
-# Those that hold no milliseconds, joules or bytes, which of several devices are not compared.
+# Charts without milliseconds, joules or bytes, which are not compared across devices.
 ACROSS_DEVICES = {"waterfall", "cycles", "mfu", "peers", "ablation", "loss"}
 MOST_RUNGS = 200  # of a workload that a reader can tell apart
 
 
 def write_chart(name: str, data: Results, out: Path) -> list[Path] | str:
-    """The SVG and PNG of a chart, or why there is none."""
+    """Writes the SVG and PNG of a chart. Returns their paths, or why there is no chart."""
     if data.mixed and name not in ACROSS_DEVICES:
         return "several devices: only ratios are compared"
     rungs = max((len(workload.rows) for workload in data.workloads), default=0)
@@ -379,15 +379,15 @@ def write_chart(name: str, data: Results, out: Path) -> list[Path] | str:
         if figure is None or isinstance(figure, str):
             return figure or "no run of a rung ended well"
         return style.save(figure, out / name)
-    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:  # of numbers near the ends of double
+    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:  # from numbers near the ends of double
         return f"its numbers can't be drawn: {plain(error, 200)}"
 
 
-_given = {}  # what is drawn in this process, and where to
+_given = {}  # the data that this process draws, and the folder to write to
 
 
 def begin(data: Results, out: Path) -> None:
-    """Begins a process that draws. The kernel is to kill it once its parent has ended, however that was."""
+    """Begins a process that draws. The kernel kills the process once its parent has ended, however the parent ended."""
     _given.update(data=data, out=out)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -398,8 +398,8 @@ def write_given(name: str) -> list[Path] | str:
 
 
 def write(data: Results, out: Path) -> dict[str, list[Path] | str]:
-    """Every chart, by name. Two processes halve the time; forked, they have the data without a copy, and end with this
-    one."""
+    """Writes every chart. Returns paths, or why there is no chart, by name. Two processes halve the time; forked, they
+    have the data without a copy, and end with this process."""
     main = [row for workload in data.workloads if workload.main for row in workload.rows if row.ok]
     for_a_loss = bool(main) and all(row.curves for row in main)
     order = sorted(CHARTS, key=lambda name: for_a_loss and name not in charts_to_loss.CHARTS)

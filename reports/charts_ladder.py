@@ -31,7 +31,7 @@ def _heights(workloads, pitch: float = 0.34) -> list[list[float]]:
 
 
 def _failure(ax, x: float, y: float, text: str) -> None:
-    """Where a rung that failed has its bar: why, never a number."""
+    """Writes why a rung failed in place of its bar: never a number."""
     ax.annotate(text, (x, y), xytext=(6, 0), textcoords="offset points", va="center_baseline", color=style.MUTED,
                 style="italic")
 
@@ -41,7 +41,7 @@ def _why(row: Row) -> str:
 
 
 def _bracket_groups(ax, workload: Workload) -> None:
-    """Right of the rungs that are one step elsewhere: what they gain together, and what PyTorch gains there."""
+    """Draws brackets right of rungs that are one step elsewhere, with their gain together, and PyTorch's."""
     places = [row.rung for row in workload.rows]
     for group in workload.groups:
         first, last = places.index(group.rungs[0]) - 0.3, places.index(group.rungs[-1]) + 0.3
@@ -69,7 +69,7 @@ def draw_waterfall(data: Results):
     for (ax,), workload in zip(groups, workloads):
         _bracket_groups(ax, workload)
         ends = {row.rung: (row.speedup, y) for y, row in enumerate(workload.rows) if row.speedup}
-        reached, last, shown = 1.0, "", [1.0]  # by the rung drawn last
+        reached, last, shown = 1.0, "", [1.0]  # reached: the speed-up of the rung drawn last
         for y, row in enumerate(workload.rows):
             if row.ok and row.speedup is None and y == 0:
                 ax.annotate("baseline", (1.0, y), xytext=(6, 0), textcoords="offset points", va="center_baseline")
@@ -77,7 +77,7 @@ def draw_waterfall(data: Results):
             if row.speedup is None:
                 _failure(ax, reached, y, _why(row))
                 continue
-            if row.previous:  # as the table: not the quotient of two medians
+            if row.previous:  # as in the ladder's table: not the quotient of two medians
                 before, gain = row.previous.against, row.previous.value
                 start, top = ends.get(before, (row.speedup / gain, y))
             else:
@@ -158,7 +158,7 @@ def draw_cycles(data: Results):
 
 
 def parts_of(memory: Memory) -> dict[str, int]:
-    """Bytes of the arena by part; what is in none of them, and padding between them, is other."""
+    """Bytes of the arena by part; bytes in none of PARTS, and padding between parts, are "other"."""
     sizes = dict.fromkeys(PARTS, 0)
     for name, size in memory.by_name.items():
         for part, prefixes in PARTS.items():
@@ -201,7 +201,7 @@ def draw_memory(data: Results):
                 shown.add("peer")
             columns_right(ax, y, [f"{row.live_gib:.1f}"], (-2,))
         label_rows(ax, [row.rung for row in workload.rows])
-        ax.set_xlim(0, 1.1 * ax.get_xlim()[1])  # beside all marks is the column of numbers
+        ax.set_xlim(0, 1.1 * ax.get_xlim()[1])  # leaves room for the column of numbers beside the marks
     groups[-1][-1].set_xlabel("GiB; the number is the arena's peak")
     handles = [Patch(facecolor=color, hatch=hatch, edgecolor="white", label=part)
                for part, (color, hatch) in _PART_LOOKS.items() if part in shown]
@@ -271,8 +271,8 @@ _COMPARABLE = 0.5
 
 
 def _peers_of(row: Row) -> list[Ratio]:
-    """Those that it is compared with. A peer that is one trainer, such as llm.c, stands for the end of the ladder: how
-    far the first rungs are from that is what the ladder shows, and would squeeze the marks around 1."""
+    """The ratios to peers that are drawn. A peer that is one trainer, such as llm.c, is left out beside rungs less than
+    half as fast: the ladder shows how far they are from its end, and they would squeeze the marks around 1."""
     return [ratio for ratio in row.peers if ratio.against != ratio.peer or ratio.value >= _COMPARABLE]
 
 
@@ -323,7 +323,7 @@ def draw_peers(data: Results):
     for ax in axes:  # all on one scale
         ax.set_xscale("log")
         style.log_axis(ax.xaxis, (1, 1.2, 1.5, 2, 3, 5, 8) if max(ends) < 5 * min(ends) else (1, 2, 5))
-        room = 1.05 * (max(ends) / min(ends)) ** 0.12  # for a number
+        room = 1.05 * (max(ends) / min(ends)) ** 0.12  # leaves room for a number
         ax.set_xlim(min(ends) / room, max(ends) * room)
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
         ax.tick_params(axis="x", labelbottom=ax in (axes[0], axes[-1]))

@@ -20,14 +20,14 @@ _HATCHES = ("", "///", "...")
 
 
 def _subtitle(profiles: list[Profile], note: str) -> str:
-    """Device and workload where all have the same; else the rows say which."""
+    """Device and workload where all profiles have the same; else the rows name them."""
     common = [of for of in ({profile.device for profile in profiles}, {profile.workload for profile in profiles})
               if len(of) == 1]
     return "  ·  ".join([*(only for (only,) in common), note])
 
 
 def _stacks(data: Results, parts_of: Callable[[Profile], dict[str, float]], title: str, missing: str):
-    """A bar a profile, cut into its parts, as percentages of all of them. Parts below 0.5 % everywhere are other too."""
+    """A bar for each profile, cut into its parts, in % of their sum. Parts below 0.5 % everywhere are "other" too."""
     profiles = [profile for profile in data.profiles if sum(parts_of(profile).values()) > 0]
     if not profiles:
         return missing if data.profiles else _no_profile(data)
@@ -76,7 +76,7 @@ def draw_kernel_types(data: Results):
                    "A step by type of kernel", "no kernel was traced")
 
 
-_OPS = 10  # shown of a profile
+_OPS = 10  # ops shown of a profile
 
 
 def draw_gap(data: Results):
@@ -106,11 +106,11 @@ def draw_gap(data: Results):
     for ax, profile, rows in zip(axes, profiles, tables):
         ax.set_title(f"{profile.title}: {style.number(profile.ms)} ms, floor {style.number(profile.floor_ms)} ms "
                      f"({100 * profile.floor_ms / profile.ms:.0f} %)",
-                     x=(style.EDGE - left) / (ax.get_position().width * style.WIDTH))  # below the chart's own
+                     x=(style.EDGE - left) / (ax.get_position().width * style.WIDTH))  # begins below the chart's title
         for y, (name, floor, ms, share) in enumerate(rows):
             times = f"{style.number(ms)} ms, floor {style.number(floor)} ms"
             part = f"{share:.0f} %" if abs(share) >= 0.5 else "0 %"
-            if y == _OPS:  # those left over, whose bar would make the others small
+            if y == _OPS:  # the ops left over, whose bar would make the others small
                 end, part = 0.0, f"{times}; {part}"
             else:
                 low, end = min(floor, ms), ms
@@ -169,7 +169,7 @@ MATHS = {"fp32": "FP32", "tf32": "TF32", "half": "bf16 / fp16", "fp8": "FP8"}
 
 
 def ceilings(data: Results, device: str) -> dict[str, tuple[float | None, float | None]]:
-    """By math: the data sheet's dense peak in TFLOP/s, and the fastest GEMM measured in a profile of the device."""
+    """By math mode: the data sheet's dense peak, and the fastest GEMM in a profile of the device, in TFLOP/s."""
     profiles = [profile for profile in data.profiles if profile.device == device]
 
     def highest(which: str, math: str) -> float | None:

@@ -10,9 +10,9 @@ from results import Results, Row
 
 
 def _series(data: Results) -> dict[str, dict[int, Row]]:
-    """By rung or peer: its rows by the batch, of those that have two or more; rungs first. Only on one device, and of
-    the first model and sequence length. Of results that measured the same, the one with the most batches counts. A
-    rung at two batches is left out beside one at more, which is a sweep, unless a peer was measured there too."""
+    """The rows of each rung or peer that was measured at two batches or more, by batch; rungs first. Only rows on one
+    device with the first model and sequence length count. Where several results measured the same, the one with the
+    most batches counts. A rung at two batches is left out beside one at more, unless a peer was measured there too."""
     files: dict[tuple[str, str], dict[int, Row]] = defaultdict(dict)
     for workload, row in data.measured():
         first = data.workloads[0]
@@ -30,7 +30,7 @@ def _series(data: Results) -> dict[str, dict[int, Row]]:
 
 
 def _over(ax, settings: list[int], label: str) -> None:
-    """A logarithmic axis with a number at each power of two, and a tick at what lies between."""
+    """Sets a logarithmic x axis, with a number at each power of two and a tick at settings between."""
     powers = [value for value in settings if value & (value - 1) == 0]
     ax.set_xscale("log", base=2)
     ax.xaxis.set_major_locator(FixedLocator(powers if len(powers) > 1 else settings))
@@ -57,14 +57,14 @@ def _mark(ax, x: float, y: float, look: style.Line, tip: str) -> None:
 
 
 def _figure(data: Results, model: str, T: int, legend: list[str], title: str, pairs: int = 1):
-    """The figure, for throughput above and something else below, `pairs` times, and its axes."""
+    """A figure with `pairs` pairs of axes: throughput above, another quantity below. Returns it and the axes."""
     gaps = [0.2, 0.12] if pairs == 1 else [0.45, 0.12] + [0.75, 0.12] * (pairs - 1)
     return style.figure(title, f"{data.device}  ·  {model}, T = {T}", [2.4, 1.5] * pairs, gaps, 0.85,
                         0.25 + style.legend_width(legend))
 
 
 def _finish(rate, below, settings: list[int], axis: str, units: tuple[str, str]) -> None:
-    """The axes of a pair, once everything is drawn."""
+    """Sets up the axes of a pair, once everything is drawn."""
     for ax, label in zip((rate, below), units):
         _over(ax, settings, axis)
         ax.set_ylabel(label)
@@ -92,7 +92,7 @@ def draw_batch(data: Results):
 
 def _scaling_of_one_batch(rate, below, lines: dict[str, list], predicted: list, looks: dict[str, style.Line],
                           settings: list[int]) -> None:
-    """The pair of axes of one batch: of each rung what a device of several does, and its share of one by itself."""
+    """Draws the pair of axes of one batch: for each rung, tokens/s a device, and their share of one device's alone."""
     for rung, rows in lines.items():
         look = looks[rung]
         rows = sorted(rows, key=lambda row: row.devices)

@@ -14,24 +14,24 @@ _RIGHT = 1.95  # inches that the columns take
 
 
 def _rows(workload: Workload) -> list[Row]:
-    """Those that trained for a loss, and those that failed."""
+    """The rows that trained for a loss, and those that failed."""
     return [row for row in workload.rows + workload.all_peers if row.curves or row.to_loss or not row.ok]
 
 
 def _median(row: Row) -> list[Curve]:
-    """The round of median time, or the two around it, of those that reached the loss, or of all where none did."""
+    """The round of median time, or the two around it, of the rounds that reached the loss, or of all if none did."""
     by_time = {curve.seconds[-1]: curve for curve in row.curves if curve.reached} or \
         {curve.seconds[-1]: curve for curve in row.curves}
     return [by_time[median_low(by_time)], by_time[median_high(by_time)]]
 
 
 def _drawn(curve: Curve, logarithmic: bool) -> list[tuple[float, float]]:
-    """Its points; on a logarithmic axis without that of the untrained model, at zero seconds."""
+    """A curve's points; on a logarithmic axis without the untrained model's, at zero seconds."""
     return [point for point in zip(curve.seconds, curve.losses) if point[0] > 0 or not logarithmic]
 
 
 def _set_axes(above, axes: list, trained: list[Row]) -> None:
-    """The axis of seconds, of all `axes`, logarithmic where runs are of very different lengths, and the target."""
+    """Sets the seconds of all `axes`, logarithmic where runs are of very different lengths, and draws the target."""
     curves, target = [curve for row in trained for curve in row.curves], trained[0].target
     ends = [curve.seconds[-1] for curve in curves]
     logarithmic = 0 < 4 * min(ends) < max(ends)
@@ -55,7 +55,8 @@ def _set_axes(above, axes: list, trained: list[Row]) -> None:
 
 
 def _draw_curves(ax, row: Row, look: style.Line) -> None:
-    """A line a round, the median one thick. One that gave up ends in a cross; the target is marked at the median."""
+    """Draws a line a round, the median one thick. A round that gave up ends in a cross; the target is marked at the
+    median time."""
     middle = _median(row)
     for curve in row.curves:
         thick = any(curve is one for one in middle)
@@ -73,7 +74,7 @@ def _draw_curves(ax, row: Row, look: style.Line) -> None:
 
 
 def _draw_time(ax, y: int, row: Row, look: style.Line) -> None:
-    """In a row of its own: the median with its range, a cross for each round that gave up, and the numbers."""
+    """Draws the row of a rung: the median time with its range, a cross for each round that gave up, and the numbers."""
     if not row.to_loss:
         reason = shorten(f"{row.status}: {row.reason}" if row.reason else row.status,
                          int(ax.get_position().width * style.WIDTH / style.text_width("x")), placeholder=" …")

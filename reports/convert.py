@@ -43,7 +43,7 @@ def values(column: list | dict, count: int) -> list:
 
 
 def part_lines(result: dict, part: dict, runs: list[dict]) -> list[dict]:
-    """A part's lines. Its session's id follows from what it holds, so that the same file is made again."""
+    """The lines of a part. The session's id is a hash of the part, so that each conversion makes the same file."""
     name = ": ".join(text for text in (part.get("name"), part.get("about")) if text)
     session = hashlib.sha256(json.dumps([name, result, runs]).encode()).hexdigest()[:16]
     begin = {"line": "session", "schema": 3, "session": session} | ({"part": name} if name else {})
@@ -66,7 +66,7 @@ def converted(path: Path) -> list[dict]:
         result = part.get("result", {"context": {"device": data.get("device", {}), "commit": data.get("commit", "")}})
         runs = rows(result.get("runs", []))
         journal = path.with_name(path.name + ".journal")
-        if result is data and not data.get("complete") and journal.exists():  # what finished since it was written
+        if result is data and not data.get("complete") and journal.exists():  # runs since the file was written
             there = {(run["variant"], json.dumps(run["config"]), run["round"]) for run in runs}
             for line in journal.read_text(encoding="utf-8").split("\n")[1:-1]:
                 run = json.loads(line)

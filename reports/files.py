@@ -1,4 +1,4 @@
-"""Files that are either whole or as they were."""
+"""Replaces files whole or not at all."""
 
 import glob
 import os
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def replace(path: Path, data: bytes) -> None:
-    """The file is `data` from now on. Raises OSError that names it; then it is as it was."""
+    """Replaces the file's content by `data`. Raises OSError naming the file, which is then unchanged."""
     target = path.resolve()
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    for left in target.parent.glob(f".{glob.escape(target.name)}.*.tmp"):  # by a process that was killed
+    for left in target.parent.glob(f".{glob.escape(target.name)}.*.tmp"):  # left by a process that was killed
         if not Path("/proc", left.name.split(".")[-2]).exists():
             left.unlink(missing_ok=True)
     try:

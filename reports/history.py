@@ -17,7 +17,7 @@ from schema import ResultsError, answered, kind_of, load, plain
 
 @dataclass
 class Point:
-    label: str  # its commit, or its day
+    label: str  # the commit, or the day of the measurement
     ms: float
     low: float | None
     high: float | None
@@ -34,7 +34,7 @@ class Series:
 
 
 def read(path: Path, data: dict | None = None) -> list[Series]:
-    """A history, or what load() has read of it. Throws ResultsError naming it and what is wrong with it."""
+    """The series of a history file, or of what load() has read. Throws ResultsError naming the file and the fault."""
     data = data or load(path)
     if kind_of(data) != "history":
         raise ResultsError(f"{path}: no history but a {plain(kind_of(data))}")
@@ -78,7 +78,7 @@ def draw(history: list[Series]):
     return fig
 
 
-_SHOWN, _MOST = 4, 40  # series, with the most points: on the page, and in a chart of their own
+_SHOWN, _MOST = 4, 40  # series shown, those with the most points: on the page, and in a chart of their own
 
 
 def draw_history(data: Results):

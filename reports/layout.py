@@ -6,7 +6,7 @@ from results import Results, Workload, rounds_of
 
 def panels(data: Results, title: str, note: str, workloads: list[Workload], heights: list[list[float]], left: float,
            right: float = 0.3):
-    """A figure with a group of panels for each workload. Returns it and the groups of axes."""
+    """A figure with a group of panels for each workload. Returns the figure and the groups of axes."""
     rounds = rounds_of(row for workload in workloads for row in workload.rows)
     several = len(workloads) > 1
     parts = [data.device, "" if several else str(workloads[0]),
@@ -22,7 +22,7 @@ def panels(data: Results, title: str, note: str, workloads: list[Workload], heig
 
 
 def label_rows(ax, names: list[str]) -> None:
-    """Rows from the top down, a name each, for horizontal bars."""
+    """Labels the rows of horizontal bars with `names`, from the top down."""
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.set_yticks(range(len(names)), names)
     ax.tick_params(axis="y", length=0)
@@ -30,15 +30,15 @@ def label_rows(ax, names: list[str]) -> None:
 
 
 def columns_right(ax, y: float, texts, places: tuple[int, ...], color: str = style.INK) -> None:
-    """Right of a row its numbers, each in its column, which ends so many points from the panel."""
+    """Writes a row's `texts` right of the panel, in columns that end at `places`, in points from the panel."""
     for place, text in zip(places, texts):
         ax.annotate(text, (1, y), xycoords=ax.get_yaxis_transform(), xytext=(place, 0), textcoords="offset points",
                     ha="right", va="center_baseline", color=color, fontsize=9, annotation_clip=False)
 
 
 def legend_right(fig, ax, handles: list, lines: bool = False) -> None:
-    """A legend right of `ax`; of lines, whose dashes need room. Artists drawn over each other are a tuple, which the
-    first one names; matplotlib's containers, such as of error bars, are tuples with a name of their own."""
+    """A legend right of `ax`; `lines` makes room for dashes. Artists drawn over each other are a tuple, which the first
+    one names; matplotlib's containers, such as of error bars, are tuples with a name of their own."""
     place = ax.get_position()
     labels = [(handle[0] if type(handle) is tuple else handle).get_label() for handle in handles]
     fig.legend(handles, labels, loc="upper left", fontsize=9, borderaxespad=0, handlelength=None if lines else 1.6,
@@ -52,5 +52,5 @@ def legend_above(fig, handles: list, handlelength: float) -> None:
 
 
 def left_of(names: list[str]) -> float:
-    """Inches that row names take."""
+    """Inches that row names take left of a panel."""
     return 0.3 + max(style.text_width(name) for name in names)

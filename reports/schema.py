@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The contract of Stepladder's files, results.schema.json: reads a file and holds it to that.
+"""Reads Stepladder's files and holds them to their contract, results.schema.json.
 
 Usage: schema.py FILE...   whether each, exported JSON or a results file, holds what the contract says, and nothing besides:
                            exit status 0, else 2
@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 SCHEMA = json.loads(Path(__file__).with_name("results.schema.json").read_text(encoding="utf-8"))
-for _name, _field in SCHEMA["$defs"]["summary"]["properties"].items():  # those that a variant has too, and what differs there
+for _name, _field in SCHEMA["$defs"]["summary"]["properties"].items():  # fields of a variant too, and what differs there
     if (_over_rounds := _field.pop("over_rounds", None)) is not None:
         SCHEMA["$defs"]["variant"]["properties"][_name] = \
             _field | {"description": "as in a summary, the median over rounds"} | _over_rounds
@@ -61,8 +61,8 @@ def parsed(text: str) -> dict:
 
 
 def load(path: Path, strict: bool = False) -> dict:
-    """JSON that holds to the contract; where `strict`, nothing besides. Throws ResultsError naming the file and what is
-    wrong with it."""
+    """JSON that holds to the contract; where `strict`, with no further fields. Throws ResultsError naming the file and
+    what is wrong with it."""
     try:
         data = parsed(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -85,7 +85,7 @@ def load(path: Path, strict: bool = False) -> dict:
 
 
 def whole(data: dict) -> dict:
-    """`data` with the columns that stretches of steps stand for. Throws ValueError."""
+    """`data` with stretches of steps expanded to columns. Throws ValueError."""
     for run in data.get("runs", ()):
         of = f"{plain(run['variant'])}, round {run['round']}"
         run["steps"] = {name: _column(of, name, column, run["steps"]) for name, column in run["steps"].items()}
@@ -93,7 +93,7 @@ def whole(data: dict) -> dict:
 
 
 def answered(program: str, work: Callable[[], None]) -> int:
-    """Exit status: 0, or 2 where a file can't be read or written, which is said on stderr."""
+    """Calls work(). Returns the exit status: 0, or 2 where a file can't be read or written, which is said on stderr."""
     try:
         work()
         return 0
@@ -105,7 +105,7 @@ def answered(program: str, work: Callable[[], None]) -> int:
 
 
 def named(path: Path, data: dict) -> str:
-    """What an error calls the file: by what the user gave to `stepladder report`."""
+    """The file's name in an error: the path that the user gave to `stepladder report`."""
     report = data.get("report") if isinstance(data, dict) else None
     return plain(report.get("path", path) if isinstance(report, dict) else path, 400)
 

@@ -1,4 +1,4 @@
-"""The rungs' table and their sources as they are here: the diff that a rung is, and whether it has changed since."""
+"""The rungs' table and their sources as they are here: each rung's diff against its parent, and its sources' hash."""
 
 import json
 import subprocess
@@ -42,14 +42,14 @@ def file_of(rung: str) -> Path:
 
 
 def rows(ladder: object) -> dict[str, dict]:
-    """By name the rungs of a ladder as a results file has it, which may hold anything."""
+    """The rungs, by name, of a ladder in a results file, which may hold anything."""
     rungs = ladder.get("rungs") if isinstance(ladder, dict) else None
     return {str(rung["name"]): rung for rung in rungs if isinstance(rung, dict) and "name" in rung} \
         if isinstance(rungs, list) else {}
 
 
 def diff(rung: str) -> Diff | None:
-    """None for a rung without a parent, and where a file is not here."""
+    """A rung's file against its parent's. None for a rung without a parent, and where a file is not here."""
     parent = LADDER.get(rung, {}).get("parent")
     if not parent or not all(file_of(name).is_file() for name in (parent, rung)):
         return None
@@ -57,7 +57,7 @@ def diff(rung: str) -> Diff | None:
 
 
 def diff_of_commands(rung: str, ladder: dict[str, dict]) -> Diff | None:
-    """Of a ladder of one's own: environment and command, a line each word. None for a rung without a parent."""
+    """Environment and command, a word a line, of a rung of one's own against its parent's. None without a parent."""
     rows = [ladder.get(name, {}) for name in (str(ladder.get(rung, {}).get("parent")), rung)]
     words = [[*(f"{name}={value}" for name, value in dict(row.get("environment", {})).items()),
               *map(str, row.get("command", []))] for row in rows]
@@ -65,7 +65,7 @@ def diff_of_commands(rung: str, ladder: dict[str, dict]) -> Diff | None:
 
 
 def _diff(rung: str, parent: str, before: list[str], after: list[str]) -> Diff:
-    """By diff itself, so that these are the lines of `stepladder diff`: Python's may be more."""
+    """The diff by the program diff, so that its lines are those of `stepladder diff`: Python's may be more."""
     kinds = {"+": "add", "-": "del", "@": "hunk"}
     with tempfile.TemporaryDirectory() as folder:
         files = Path(folder, "before"), Path(folder, "after")
@@ -82,6 +82,6 @@ def _model() -> hashing.Model:
 
 
 def source_hash(rung: str) -> str | None:
-    """As the build computes it; None for a rung whose file is not here."""
+    """The hash of a rung's sources, as the build computes it; None for a rung whose file is not here."""
     file = file_of(rung)
     return hashing.source_hash(file, _model()) if file.is_file() else None

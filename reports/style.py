@@ -32,7 +32,7 @@ COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _DASHES = ((0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1.2)), "-")
 _MARKERS = "sD^vPXo"
 
-# A peer's time, across all rungs.
+# The whisker of an interval, and the line of a peer's time across all rungs.
 WHISKER = {"color": INK, "elinewidth": 1.1, "capsize": 3, "capthick": 1.1, "zorder": 4}
 PEER_LINE = {"color": "#D55E00", "linewidth": 1.2, "linestyle": (0, (4, 2)), "zorder": 1.5}
 
@@ -41,7 +41,7 @@ GAINS = {"ladder": {"color": INK, "marker": "o"}, "without": {"color": "#0072B2"
          "only": {"color": "#D55E00", "marker": "^"}}
 
 WIDTH = 8.4  # inches
-EDGE = 0.16  # left of titles
+EDGE = 0.16  # inches left of titles
 _DPI = 160
 _FONTS = "'DejaVu Sans', Verdana, sans-serif"  # of an SVG's text; the second is as wide as the first
 
@@ -78,7 +78,7 @@ matplotlib.rcParams.update({
 # Under a line: the wide band that marks the baseline.
 BASELINE_EFFECT = [Stroke(linewidth=7, foreground=BAND), Normal()]
 
-# What stands for each colour on a dark ground.
+# The colour that replaces each colour on a dark ground.
 _DARK = {"#ffffff": "#15181b", INK: "#e8eaed", MUTED: "#a2a8ae", GRID: "#2d3237", SHADE: "#1e2226", BAND: "#454b52",
          "#000000": "#e8eaed", BAR.lower(): "#3f97d6", "#56b4e9": "#a5dafa", "#d55e00": "#f08040", "#009e73": "#2bc396"}
 
@@ -130,7 +130,7 @@ def number(value: float) -> str:
 
 
 def log_axis(axis, at=(1, 2, 5)) -> None:
-    """A logarithmic axis that is labelled in plain numbers, in each decade at these."""
+    """Labels a logarithmic axis in plain numbers, at the multiples `at` of each decade."""
     axis.set_major_locator(LogLocator(subs=at, numticks=12))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
@@ -138,7 +138,7 @@ def log_axis(axis, at=(1, 2, 5)) -> None:
 
 
 def decades(axis) -> None:
-    """A logarithmic axis that is labelled 10⁻⁵, 10⁻⁴, ..."""
+    """Labels a logarithmic axis with 10⁻⁵, 10⁻⁴, ..."""
     digits = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"10{f'{math.log10(value):.0f}'.translate(digits)}"))
     axis.set_minor_formatter(NullFormatter())
@@ -149,15 +149,15 @@ _tips: dict[str, str] = {}
 
 
 def tip(artist, text: str) -> None:
-    """What the SVG shows where the pointer rests on `artist`."""
+    """Sets the text that the SVG shows where the pointer rests on `artist`."""
     name = f"tip{len(_tips)}"
     _tips[name] = text
     artist.set_gid(name)
 
 
 def _by_steps(path: str) -> str:
-    """The same path, each of its points as the step from the one before, which is shorter, where it is one of straight
-    lines alone with coordinates in tenths."""
+    """`path` with each point relative to the one before, which is shorter, if it has straight lines alone with
+    coordinates in tenths; else `path`."""
     if not re.fullmatch(r"M[^A-Za-z]+(L[^A-Za-z]+)+z?", path):
         return path
     points = [[round(10 * float(value)) for value in point.split()] for point in re.split("[ML]", path.rstrip("z"))[1:]]
@@ -174,8 +174,8 @@ def _in_tags(pattern: str, replacement: str | Callable[[re.Match], str], svg: st
 
 
 def _slim(svg: str, name: str) -> str:
-    """The same picture with coordinates in tenths of a point, ids only where something refers to them, and a class
-    for each look, in a light and a dark one. Names begin with `name`: several charts may stand on a page."""
+    """`svg` with coordinates in tenths of a point, ids only where something refers to them, and a class for each look,
+    in a light and a dark one. Names begin with `name`: several charts may stand on a page."""
 
     def rounded(attribute: re.Match) -> str:
         value = re.sub(r"-?\d+\.\d+", lambda number: f"{round(float(number[0]), 1) + 0:.7g}", attribute[2])
@@ -189,7 +189,7 @@ def _slim(svg: str, name: str) -> str:
     ids = {one: f"{name}-{i}" for i, one in found(r'(?:href="|url\()#([^")]*)')}
     svg = _in_tags(r' id="([^"]*)"', lambda own: f' id="{ids[own[1]]}"' if own[1] in ids else "", svg)
     svg = _in_tags(r'(href="|url\()#([^")]*)', lambda to: f"{to[1]}#{ids[to[2]]}", svg)
-    svg = _in_tags(r' fill="(#\w{6})"', r' style="fill: \1"', svg)  # under hatches
+    svg = _in_tags(r' fill="(#\w{6})"', r' style="fill: \1"', svg)  # the fill under hatches
     looks = {look: f"{name}{i}" for i, look in found(r' style="([^"]*)"')}
     svg = _in_tags(r' style="([^"]*)"', lambda look: f' class="{looks[look[1]]}"', svg)
     light = "".join(f".{own}{{{look}}}" for look, own in looks.items())
@@ -201,7 +201,7 @@ def _slim(svg: str, name: str) -> str:
 
 
 def _without_bare_groups(svg: str) -> str:
-    """The same picture without the groups that say nothing: neither an attribute nor a title."""
+    """`svg` without the groups that have neither an attribute nor a title."""
     kept, stack = [], []
     for part in re.split(r"(<g>\n(?!<title>)|<g\b|</g>\n?)", svg):
         if part.startswith("<g"):
@@ -214,7 +214,7 @@ def _without_bare_groups(svg: str) -> str:
 def save(fig, stem: Path) -> list[Path]:
     """Writes stem.svg, which follows the reader's light or dark ground, and stem.png, without a date."""
     paths = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
-    box = Bbox.union([Bbox([(0, 0), fig.get_size_inches()]), fig.get_tightbbox()])  # with long names
+    box = Bbox.union([Bbox([(0, 0), fig.get_size_inches()]), fig.get_tightbbox()])  # grows with long names
     file = io.StringIO()
     fig.savefig(file, format="svg", bbox_inches=box,
                 metadata={"Title": fig.get_label(), "Date": None, "Creator": "stepladder"})
