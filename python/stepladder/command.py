@@ -19,7 +19,7 @@ OTHER_TEXT = ("--data", "--ladder", "--help", "-h")
 
 
 class Refused(Exception):
-    """What stands in the way and the way out, on one line; with an exit status."""
+    """An error: what is wrong and the way out, on one line, with an exit status."""
 
     def __init__(self, what: str, status: int = EXIT_FAILED):
         super().__init__(what)
@@ -41,7 +41,7 @@ def check_system() -> None:
 
 
 def data_folder() -> Path:
-    """Where the program looks too: user_cache_dir() in bench/base/place.cpp."""
+    """The folder of the default text, the same as user_cache_dir() in bench/base/place.cpp."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stepladder" / "data"
 
 
@@ -52,7 +52,7 @@ def wants_default_text(arguments: list) -> bool:
 
 
 def fetch_data(folder: Path) -> None:
-    """Raises Refused where the folder can't be written, or the text can't be had."""
+    """Fetches the text, unless it is here. Raises Refused where `folder` can't be written, or the text can't be had."""
     if (folder / "austen.txt").exists() or Path("data/austen.txt").exists():
         return
     try:

@@ -22,8 +22,8 @@ until a validation loss was asked for, the last step is evaluated too: then the 
 it, or, where that isn't called, at the next step or wherever it ends by itself. The same goes for an evaluation that
 reaches the loss. With `start(..., exit=False)` the program goes on, and `run.finished` tells.
 
-What goes wrong is told to the harness and otherwise left as it is: an exception goes on. A loss that is not finite ends
-the program by SystemExit(5), and so does a harness that is gone.
+An error is told to the harness and otherwise left alone: an exception propagates. A loss that is not finite ends the
+program by SystemExit(5), and so does a harness that is gone.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ import time
 
 PROTOCOL = 1
 EXIT_FAILED = 5
-LONG_WAIT = 1e-3  # seconds: to tell of a step takes a tenth of it
+LONG_WAIT = 1e-3  # seconds; telling a step takes a tenth of it
 _encode = json.JSONEncoder(allow_nan=False).encode
 _started = False
 
 
 def start(batch: int, seq: int, *, exit: bool = True, synchronize=None, memory=None, **config) -> Run | Unmeasured:
-    """The measured run of this program; one that does nothing where no harness listens, which `bool(run)` tells.
+    """The measured run of this program; a run that does nothing where no harness listens, which `bool(run)` tells.
 
     batch: sequences of an optimizer step on this rank, all micro-batches together; seq: tokens of a sequence.
     exit: whether the program ends with the last step. For a framework other than PyTorch and CuPy, synchronize: a
@@ -71,9 +71,9 @@ def start(batch: int, seq: int, *, exit: bool = True, synchronize=None, memory=N
 
 
 class Events:
-    """Writes events to a file descriptor, one JSON object a line, each by one write; nothing at all without one.
+    """Writes events to a file descriptor, one JSON object a line, each by one write; drops them where `fd` is None.
 
-    `end` and `error` are the last: what comes after either is not written. Nor is what a forked process has to say.
+    `end` and `error` are the last: events after either are not written, nor are those of a forked process.
     """
 
     def __init__(self, fd: int | None):
@@ -85,7 +85,7 @@ class Events:
         return self.fd is not None
 
     def write_later(self, told: dict) -> None:
-        """Writes it before the next one, or when flush() is called; the one before has been written by then."""
+        """Keeps an event until the next write() or flush(); an event kept before must have been written."""
         self._later = told
 
     def flush(self) -> None:
@@ -94,7 +94,7 @@ class Events:
             self.write(**later)
 
     def write(self, event: str, **fields) -> None:
-        """Numbers that are not finite become null. SystemExit where nobody reads."""
+        """Writes an event; numbers that are not finite become null. Raises SystemExit where the harness is gone."""
         self.flush()
         if self.fd is None or os.getpid() != self._pid:
             return
@@ -116,7 +116,7 @@ class Events:
 
 
 class Step:
-    """What one `with run.step()` measures. `ms` is the time, once it has stopped."""
+    """The step that `with run.step()` measures. `ms` is its time, once the clock has stopped."""
 
     __slots__ = ("loss", "grad_norm", "lr", "ms", "_run", "_begin", "_waited")
 
@@ -164,7 +164,7 @@ class Run:
         self.config.update((key, _plain(value)) for key, value in config.items())
         self.events, self.steps, self.eval_every, self.until_loss = events, steps, eval_every, until_loss
         self.done, self._pause = 0, 1  # steps; how many until _look_up()
-        self.reached = False  # the validation loss to stop at
+        self.reached = False  # whether the validation loss to stop at was reached
         self._exit, self._code = exit, None
         self._more_synchronize, self._more_memory, self._told = synchronize, memory, told
         self._heard = bool(events)
@@ -202,8 +202,8 @@ class Run:
         return UnmeasuredStep()
 
     def evaluated(self, val_loss) -> bool:
-        """Tells the validation loss after the steps done so far. Returns whether the loss to stop at is reached; of
-        several ranks each has to be told the same. One before the first step isn't told, nor a second one."""
+        """Tells the validation loss after the steps done so far. Returns whether the loss to stop at is reached; all
+        ranks must pass the same loss. A call before the first step is ignored, and so is a second one after a step."""
         if self._inside:
             raise RuntimeError("an evaluation within a step: call evaluated() after the block of `with run.step()`")
         if not self.finished and self.done > self._evaluated:
@@ -225,17 +225,17 @@ class Run:
         if isinstance(error, KeyboardInterrupt):
             self._fail("interrupted", "interrupted")
             return
-        # PyTorch's and CuPy's by name, as neither may be there; some of CUDA's are just RuntimeErrors.
+        # PyTorch's and CuPy's errors are known by name, as neither may be there; some of CUDA's are just RuntimeErrors.
         oom = isinstance(error, MemoryError) or any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
         oom = oom or (isinstance(error, RuntimeError) and "out of memory" in text.lower())
         self._fail("oom" if oom else "error", f"{name}: {text}" if text else name)
 
     def close(self) -> None:
-        """At the program's end: tells how it ended, if that wasn't told."""
+        """Called at the program's end: tells how the run ended, if nothing has before."""
         if self.finished:
             return
         self._exit = False
-        if getattr(sys, "last_value", None) is not None:  # what nobody caught
+        if getattr(sys, "last_value", None) is not None:  # an exception that nobody caught
             self.failed(sys.last_value)
         elif self._complete or (self.steps is None and self.done > 0):
             self._end()
@@ -275,15 +275,15 @@ class Run:
             told["lr"] = _number(step.lr)
         self.events.write_later(told)
         self.done += 1
-        if not step._waited or self.evaluation_due:  # whose energy would be the step's
+        if not step._waited or self.evaluation_due:  # else the evaluation's energy would be the step's
             self.events.flush()
         if self.done >= self._pause or (loss is not None and not math.isfinite(loss)):
             self._look_up(loss)
 
     def _look_up(self, loss: float | None) -> None:
-        """After a step that was the last, or has a loss that is not finite, or whose peaks of memory are read: those only
-        grow, and reading them takes longer than all else here. So that is done seldom, and never after an evaluation,
-        whose memory is not the step's."""
+        """Handles a last step and a loss that is not finite, and reads the peaks of memory. Peaks only grow, and
+        reading them takes longer than all else here: they are read seldom, and never after an evaluation, whose memory
+        is not the step's."""
         if not self._evaluated:
             peaks = {**self._device.memory(), **(self._more_memory() if self._more_memory else {})}
             for key, bytes_now in peaks.items():
@@ -314,7 +314,7 @@ class Run:
 
 
 class UnmeasuredStep:
-    """Takes what a Step takes."""
+    """A step of a run that no harness listens to: takes what a Step takes, and does nothing."""
 
     loss = grad_norm = lr = ms = None
 
@@ -329,7 +329,7 @@ class UnmeasuredStep:
 
 
 class Unmeasured:
-    """A run that nobody listens to."""
+    """A run that no harness listens to."""
 
     finished = evaluation_due = reached = False
 
@@ -374,7 +374,7 @@ def _trainer_callback() -> type:
         def on_train_begin(self, args, state, control, **_):
             batch = self.batch or args.train_batch_size * args.gradient_accumulation_steps
             self.run = self.run or start(batch, self.seq, exit=False, **self.config)
-            if self.run:  # it would make 0 of a loss that is not finite
+            if self.run:  # the filter would make 0 of a loss that is not finite
                 args.logging_nan_inf_filter = False
 
         def on_step_begin(self, args, state, control, **_):
@@ -386,7 +386,7 @@ def _trainer_callback() -> type:
                 control.should_log = True
 
         def on_log(self, args, state, control, logs=None, **_):
-            if "loss" not in logs or not isinstance(self.step, Step):  # of an evaluation, or a summary
+            if "loss" not in logs or not isinstance(self.step, Step):  # logs of an evaluation, or a summary
                 return
             self.step.loss = logs["loss"]
             self.step.grad_norm, self.step.lr = logs.get("grad_norm"), logs.get("learning_rate")
@@ -407,7 +407,7 @@ def _trainer_callback() -> type:
 
 
 class _Host:
-    """The CPU, and what other devices do where nothing of them is known."""
+    """The CPU, and the defaults for other devices."""
 
     backend = "cpu"
 
@@ -418,7 +418,7 @@ class _Host:
         return {}
 
     def memory(self) -> dict[str, int]:
-        """Peaks so far, in bytes. Here that of the process is the only one known."""
+        """Peaks so far, in bytes; of the CPU's, only the process's is known."""
         return _known({"process_peak": process_peak()})
 
 
@@ -429,13 +429,13 @@ class _Torch(_Host):
 
     def __init__(self, torch):
         self.cuda = torch.cuda
-        # What torch.cuda.synchronize() calls in the end: the rest of it takes longer than a device that is done.
+        # torch.cuda.synchronize() calls this in the end: the rest of it takes longer than waiting for an idle device.
         inner = getattr(getattr(torch, "_C", None), "_cuda_synchronize", None)
         self.synchronize = inner or torch.cuda.synchronize
 
     def describe(self) -> dict:
         properties = self.cuda.get_device_properties(self.cuda.current_device())
-        uuid = getattr(properties, "uuid", None)  # older ones have none
+        uuid = getattr(properties, "uuid", None)  # older PyTorch has none
         return {"name": properties.name, **({"uuid": f"GPU-{str(uuid).removeprefix('GPU-')}"} if uuid else {})}
 
     def memory(self) -> dict[str, int]:
@@ -468,7 +468,7 @@ class _Cupy(_Host):
 
 
 def _device_in_use() -> _Host:
-    """Neither is imported here: a program that uses one has imported it."""
+    """The device of PyTorch or CuPy. Imports neither of them: a program that uses one has imported it."""
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     if torch is not None and torch.cuda.is_initialized():  # not just there: the program may train on the CPU
         return _Torch(torch)
@@ -478,13 +478,13 @@ def _device_in_use() -> _Host:
 
 
 def _versions() -> dict[str, str]:
-    """Python's, and those of the frameworks that the program has imported."""
+    """The versions of Python and of the frameworks that the program has imported."""
     found = {name: getattr(sys.modules.get(name), "__version__", None) for name in ("torch", "jax", "cupy", "transformers")}
     return {"python": platform.python_version(), **{name: str(version) for name, version in found.items() if version}}
 
 
 def process_age_ms() -> float | None:
-    """Milliseconds since this process was started, by the kernel's record; none where that isn't Linux's."""
+    """Milliseconds since this process was started, by the kernel's record; None on systems other than Linux."""
     try:
         with open("/proc/self/stat", "rb") as stat:
             fields = stat.read().rpartition(b")")[2].split()  # from field 3; 22 is the start in ticks
@@ -494,7 +494,7 @@ def process_age_ms() -> float | None:
 
 
 def process_peak() -> int | None:
-    """Bytes of memory that this process has had at most, by the kernel's record; none where that isn't Linux's."""
+    """Peak memory of this process in bytes, by the kernel's record; None on systems other than Linux."""
     try:
         with open("/proc/self/status", "rb") as status:
             return int(status.read().partition(b"VmHWM:")[2].split()[0]) * 1024
@@ -512,7 +512,7 @@ def _of_ranks(name: str, slurm: str = "") -> str | None:
 
 
 def stream() -> int | None:
-    """The file descriptor to write events to."""
+    """The file descriptor to write events to; None where no harness listens."""
     variable = f"STEPLADDER_EVENTS_{_of_ranks('RANK', 'SLURM_PROCID') or 0}"
     if variable in os.environ:
         return os.open(os.environ[variable], os.O_WRONLY)
@@ -545,7 +545,7 @@ def _plain(value):
 
 
 def _number(value) -> float | None:
-    """Of a number or a tensor of one."""
+    """The float of a number, or of a tensor with one element."""
     if value is None:
         return None
     return float(value.detach() if getattr(value, "requires_grad", False) else value)
