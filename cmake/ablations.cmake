@@ -1,6 +1,7 @@
 # Ablations of each ladder: the last rung without rung k, and the first with rung k alone, merged from the variants into
-# generated/without/<rung>.cpp and generated/only/<rung>.cpp. A rung that needs another is left out with it, and stands on
-# it where it is alone. Where the merge conflicts, variants/without/<rung>.cpp or variants/only/<rung>.cpp is built instead.
+# generated/without/<rung>.cpp and generated/only/<rung>.cpp. Where rung k needs rung j, both are left out for `without`
+# j, and k stands on j for `only` k. Where the merge conflicts, variants/without/<rung>.cpp or variants/only/<rung>.cpp is
+# built instead.
 #
 # Sets `ablations` ("without/03_fused_adamw", ...), for each source_of_<ablation> and merge_of_<ablation>, the output of
 # its merge, and STEPLADDER_ABLATIONS for cmake/ladder.cpp.in.
@@ -13,7 +14,7 @@ if(NOT Git_FOUND)
 endif()
 file(GLOB written CONFIGURE_DEPENDS variants/without/*.cpp variants/only/*.cpp)
 
-# Merges what changes from one rung to another into a source.
+# Adds the ablation kind/rung: merges the changes from rung `from` to rung `to` into the source `into`.
 function(add_ablation kind rung into from to)
   set(name ${kind}/${rung})
   set(inputs ${into} ${file_of_${from}} ${file_of_${to}})
@@ -50,7 +51,8 @@ foreach(ladder IN LISTS ladders)
     continue()
   endif()
   list(GET chain -1 last)
-  # Lowest first, since a rung alone stands on what it needs; highest first, since what needs a rung goes with it.
+  # `only`: lowest first, since a rung alone stands on the rung that it needs. `without`, below: highest first, since a
+  # rung that needs another is left out with it.
   foreach(rung IN LISTS chain)
     set(into ${file_of_${first}})
     if(needs_of_${rung})

@@ -1,5 +1,5 @@
 # Writes OUT, the source of build_commit(): the commit of folder SOURCE, with "-dirty" where tracked files differ from it;
-# of a folder without history what the environment's STEPLADDER_COMMIT says, else "". Leaves OUT alone when it is the same.
+# for a folder without history, the environment's STEPLADDER_COMMIT, else "". Leaves OUT alone when it is the same.
 # Usage: cmake -DOUT=... -DSOURCE=<folder> -DGIT=<program> -P commit.cmake
 set(commit "$ENV{STEPLADDER_COMMIT}")
 if(GIT AND EXISTS "${SOURCE}/.git")

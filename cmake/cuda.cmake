@@ -1,4 +1,4 @@
-# CUDA, and what of NVIDIA's is found beside it: cuDNN, CUPTI, NCCL. Each is used where it is, and said to be missing where not.
+# CUDA, and NVIDIA's libraries beside it: cuDNN, CUPTI, NCCL. Each is used where it is found, and else reported as missing.
 # Sets `cuda`, `cudnn`, `cuda_headers`, the folders of their headers, and `cuda_folders`, those of their libraries.
 
 # The libraries are opened at run time (model/cuda_libraries.h), and looked for there too.
@@ -102,5 +102,5 @@ list(FILTER cuda_folders EXCLUDE REGEX NOTFOUND$)
 list(TRANSFORM cuda_folders REPLACE "/[^/]*[.]so[^/]*$" "")
 list(REMOVE_DUPLICATES cuda_folders)
 if(STEPLADDER_STATIC)
-  set(cuda_folders)  # of this machine, which the wheel leaves
+  set(cuda_folders)  # these are this machine's, and the wheel runs on others
 endif()

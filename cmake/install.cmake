@@ -1,5 +1,5 @@
 # `cmake --install build/cpu --prefix PREFIX`: PREFIX/bin/stepladder, the trainers in libexec/stepladder, and in share/stepladder
-# what they read, laid out as here. The folder may be moved. What was not built is left out.
+# the files that they read, laid out as here. The folder may be moved. What was not built is left out.
 install(TARGETS stepladder RUNTIME DESTINATION bin)
 install(TARGETS libstepladder stepladder_harness LIBRARY DESTINATION lib)
 if(TARGET stepladder_mpi)

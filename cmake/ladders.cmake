@@ -39,7 +39,7 @@ foreach(ladder IN LISTS ladders)
     elseif(its_own)
       set(file_of_${rung} ${ladder}/${rung}.cpp)
     else()
-      set(file_of_${rung} ${file_of_${trainer}})  # of a row above, or of a ladder before
+      set(file_of_${rung} ${file_of_${trainer}})  # the file of a row above, or of a ladder before
     endif()
     if(NOT EXISTS ${CMAKE_SOURCE_DIR}/${file_of_${rung}})
       message(FATAL_ERROR "${ladder}/ladder.json has a row of ${rung}, but there is no ${trainer}.cpp: add it, or take the row out")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Merges what changes from a rung's file FROM to another's, TO, into the file INTO, from the root of the sources, for ablation NAME
-# ("without/03_fused_adamw"). A conflict is an error unless variants/NAME.cpp has been written, and then its absence is.
+# ("without/03_fused_adamw"). A conflict is an error unless variants/NAME.cpp is there; if it is, no conflict is an error.
 # Usage: merge_ablation.sh GIT NAME INTO FROM TO OUT
 set -euo pipefail
 git=$1 name=$2 into=$3 from=$4 to=$5 out=$6

@@ -3,11 +3,11 @@
 
 Usage: source_hash.py NAME FILE OUT   writes the header that the build includes into trainer FILE: its NAME, and the
                                       hash of its sources. Leaves OUT alone where it says so already.
-       source_hash.py --gemms OUT     the same of the sources that the choice of GEMM algorithms depends on.
+       source_hash.py --gemms OUT     writes a header with the hash of the sources that the choice of GEMMs depends on.
 
-For a trainer these count: the trainer's file; of each op that it names, or that a part of model/ that it includes names for it, the
-header in model/ops/ and the files that run it, and in the same way what runs collectives; what those include; and all that
-belongs to no op, for every trainer.
+The hash of a trainer is over: its file; for each op that it names, or that a part of model/ that it includes names, the
+header in model/ops/ and the files that run the op, and likewise the files that run collectives; all files that these
+include; and, for every trainer, the files that belong to no op.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ BACKENDS = ("model/cpu/cpu.h", "model/cuda/cuda.h")  # what these declare counts
 
 
 class Model:
-    """The sources in model/ of a checkout, and how they hang together."""
+    """The sources in model/ of a checkout, and how they depend on each other."""
 
     def __init__(self, root: Path) -> None:
         paths = [path for path in root.glob("model/**/*") if path.suffix in (".h", ".cuh", ".cpp", ".cu")]
@@ -30,7 +30,7 @@ class Model:
                           for name in re.findall(r"^(?:struct|class|enum class) (\w+) ", text, re.M)
                           if PurePosixPath(file).name != "op.h"}
         self.ops_in = {file: set(re.findall(r"\b(\w+)::run\((?:Cpu|Cuda)&", text)) for file, text in self.text.items()}
-        for file, text in self.text.items():  # what several devices do counts for a trainer that has them do it
+        for file, text in self.text.items():  # collectives count for a trainer that names them
             if re.search(r"\bfinal : public Collectives\b", text):
                 self.ops_in[file].add("Collective")
         self.included = {file: [name for name in includes(text) if name in self.text]
@@ -51,7 +51,7 @@ class Model:
         return [file for file in using if these and begins.search(self.text[file])]
 
     def _is_private(self, source: str) -> bool:
-        """Whether a source without ops holds what files with ops alone use: then it counts where they do."""
+        """Whether files with ops alone use a source without ops: the source then counts where these files do."""
         for header, defining in self.defining.items():
             users = [file for file in self.sources if header in self.included[file] and file not in defining]
             if source in defining and users and all(self.ops_in[file] for file in users):
@@ -101,7 +101,7 @@ class Model:
         return sorted(files)
 
     def _add(self, file: str, files: set[str]) -> None:
-        """A file and what it includes, but for the ops of model/ops.h, which has them all."""
+        """Adds a file and the files it includes, but not the ops that model/ops.h includes, since it has them all."""
         if file not in files:
             files.add(file)
             for name in self.included[file]:
@@ -110,7 +110,7 @@ class Model:
 
 
 def code(data: bytes) -> str:
-    """Without comments, which change no number and may name any op, and without the lines that only they are on."""
+    """Source text without comments, which change no number and may name any op, and without empty lines."""
     text = LITERAL_OR_COMMENT.sub(lambda found: found[1] or "", data.decode(errors="replace"))
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines() if line.strip())
 
@@ -125,13 +125,13 @@ def hash_of(parts: list[str]) -> str:
 
 
 def source_hash(file: Path, model: Model) -> str:
-    """Of a trainer's file and of the files of model/ that count for it."""
+    """The hash of a trainer's file and of the files of model/ that count for it."""
     text = code(file.read_bytes())
     return hash_of([text, *(model.text[name] for name in model.counted(text))])
 
 
 def gemm_hash(model: Model) -> str:
-    """Of the files that a search times or is made of: another kernel's change leaves its choices as they are."""
+    """The hash of the files that a search of GEMMs times or is made of: other kernels don't change its choices."""
     return hash_of([model.text[name] for name in model.gemms()])
 
 

@@ -1,4 +1,4 @@
-# STEPLADDER_STATIC: what a system may lack, or have in another version, is linked into libstepladder. Sets `others_libraries`.
+# STEPLADDER_STATIC links libraries that a system may lack, or have in another version, into libstepladder. Sets `others_libraries`.
 set(others_libraries PkgConfig::openblas PkgConfig::pcre2 ZLIB::ZLIB)
 if(STEPLADDER_STATIC)
   add_library(others INTERFACE)
@@ -11,8 +11,8 @@ if(STEPLADDER_STATIC)
     target_link_libraries(others INTERFACE ${${archive}})
   endforeach()
   set(others_libraries others)
-  # libstdc++ lies in libstepladder, from which the harness and the programs take it, so that there is one of it: an exception
-  # of one library is caught in another. Its symbols have a version of ours, so that NVIDIA's libraries don't get them.
+  # libstdc++ is linked into libstepladder, from which the harness and the programs take it. With a single copy, an exception
+  # of one library is caught in another. Its symbols have a version of ours, so that NVIDIA's libraries don't bind to them.
   add_link_options(-static-libstdc++ -static-libgcc)
   set(hidden -Wl,--exclude-libs,libopenblas.a:libpcre2-8.a:libz.a -Wl,--default-symver)
 endif()

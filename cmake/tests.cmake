@@ -5,7 +5,7 @@
 enable_testing()
 add_custom_target(tests)
 
-# What is parsed by nearly all of them is parsed once.
+# Headers that nearly all tests include are precompiled.
 set(test_header OFF)
 if(STEPLADDER_QUICK_BUILD AND NOT STEPLADDER_FUZZ)
   set(test_header ON)
@@ -36,14 +36,14 @@ else()
     target_include_directories(nvtx_recorder SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
     target_link_libraries(nvtx_recorder PRIVATE stepladder_flags ${CMAKE_DL_LIBS})
   endif()
-  # A rung that is really slower, for the test of what is to find one.
+  # A rung that is really slower, for the test of the commands that must find such a rung.
   add_executable(slow_rung tests/slow_rung.cpp $<TARGET_OBJECTS:stepladder_rung_main>)
   target_compile_options(slow_rung PRIVATE -include ${CMAKE_BINARY_DIR}/generated/00_fp32_baseline.h)
   target_link_libraries(slow_rung PRIVATE libstepladder)
   set_target_properties(slow_rung PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/tests
     BUILD_RPATH "$ORIGIN/..")
-  add_dependencies(slow_rung rung_00_fp32_baseline)  # which makes the header
-  # A trainer of other parameters than GPT-2's, which trains on several ranks too: under the row of one that does.
+  add_dependencies(slow_rung rung_00_fp32_baseline)  # makes the header
+  # A trainer with other parameters than GPT-2's, built under the row of 16_zero1 to train on several ranks too.
   add_executable(untied_trainer tests/untied_trainer.cpp $<TARGET_OBJECTS:stepladder_rung_main>)
   target_compile_options(untied_trainer PRIVATE -include ${CMAKE_BINARY_DIR}/generated/16_zero1.h)
   target_link_libraries(untied_trainer PRIVATE libstepladder)
@@ -54,7 +54,7 @@ else()
   if(STEPLADDER_SANITIZE)
     set(filter TEST_FILTER -ComparisonPower.*:LearningPower.*)  # simulations: thousands of what other tests do once
   endif()
-  if(test_header)  # of a target of its own, so that a test waits for no other one
+  if(test_header)  # a target of its own, so that a test waits for no other test
     file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/test_header.cpp CONTENT "")
     add_library(test_header OBJECT ${CMAKE_BINARY_DIR}/generated/test_header.cpp)
     target_compile_options(test_header PRIVATE ${test_options})
@@ -80,7 +80,7 @@ else()
     target_compile_definitions(${test} PRIVATE STEPLADDER_FAKE_NVML="$<TARGET_FILE:fake_nvml>")
     target_link_libraries(${test} PRIVATE GTest::gtest_main)
     add_dependencies(${test} ladder fake_nvml)
-    if(test STREQUAL gradient_test)  # whose reference computes in the test itself
+    if(test STREQUAL gradient_test)  # its reference computes in the test itself
       target_compile_options(${test} PRIVATE ${optimise_instrumented})
     elseif(test_header)
       target_compile_options(${test} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)  # for ccache
@@ -100,12 +100,12 @@ else()
     elseif(test STREQUAL ops_benchmark_test)
       add_dependencies(${test} ops_benchmark)
     endif()
-    # Those that take two processors come first, or they would wait until two are free at once; then the long ones, so
-    # that none is left alone at the end. The others come in the order of the seconds that they took before: a cost
-    # that is set has to be more than those.
+    # Tests that take two processors come first, or they would wait until two are free at once; then the long tests, so
+    # that none is left alone at the end. ctest orders the others by the seconds that they took before: a cost that is
+    # set has to be more than those seconds.
     set(processors 1)
     set(cost 0)
-    if(test MATCHES "^multirank_(gpu_)?test$")  # whose ranks compute; those of the other two mostly wait
+    if(test MATCHES "^multirank_(gpu_)?test$")  # their ranks compute; those of the other multirank tests mostly wait
       set(processors 2)
       set(cost 2000)
     elseif(test MATCHES "^(ladder|verdict_cli|own_trainer_cli|gradient|launcher)_test$|fp8|^multirank_")

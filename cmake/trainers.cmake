@@ -2,7 +2,7 @@
 find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
 file(GLOB_RECURSE hashed_sources CONFIGURE_DEPENDS model/*.h model/*.cpp model/*.cu model/*.cuh)
 list(SORT hashed_sources)
-# A file that goes changes the list, which alone makes the hashes anew.
+# A removed file changes this list, and only that makes the hashes anew.
 list(JOIN hashed_sources "\n" hashed_list)
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/hashed_sources.txt CONTENT "${hashed_list}" @ONLY)
 add_library(stepladder_rung_main OBJECT bench/rung/main.cpp)
@@ -24,7 +24,7 @@ function(add_trainer target name source)
   target_link_libraries(${target} PRIVATE libstepladder)
 endfunction()
 
-# What the choice of a GEMM algorithm depends on besides device and library.
+# A header with the hash of the sources that the choice of a GEMM algorithm depends on, besides device and library.
 if(cuda)
   set(header ${CMAKE_BINARY_DIR}/generated/gemms.h)
   add_custom_command(OUTPUT ${header}
@@ -68,6 +68,6 @@ add_custom_target(first_rungs DEPENDS stepladder ${first_rungs})
 add_custom_target(ladder DEPENDS stepladder ${rungs})
 add_custom_target(ablations DEPENDS ladder ${ablation_programs})
 
-# What sources include and the build makes.
+# Headers that the build makes and sources include.
 get_property(generated GLOBAL PROPERTY generated)
 add_custom_target(generated DEPENDS ${generated})
