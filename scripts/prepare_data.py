@@ -58,7 +58,7 @@ DICTIONARY_SHA256 = "d1ef40d25836cd2047d1152600d6406c05e15525c53098df4260bbb6f7a
 
 
 class Unavailable(Exception):
-    """Why a source can't be had, on one line."""
+    """An error: why a source can't be had, on one line."""
 
 
 def sha256(data: bytes) -> str:
@@ -125,7 +125,7 @@ def prepare_vocabulary(folder: Path) -> None:
 
 
 class RReader:
-    """What a package's data needs of R's serialisation, XDR form, version 3 (R Internals, section 1.8)."""
+    """Reads R's serialisation, XDR form, version 3 (R Internals, section 1.8), as far as a package's data needs it."""
 
     SYMBOL, PAIRLIST, CHARS, LOGICALS, INTEGERS, STRINGS, LIST = 1, 2, 9, 10, 13, 16, 19
     NULL, REFERENCE = 254, 255
@@ -178,7 +178,7 @@ class RReader:
 
 
 def read_r_database(stem: Path) -> dict[str, list[str]]:
-    """Objects of a lazy-load database: <stem>.rdx tells where in <stem>.rdb each lies."""
+    """The objects of a lazy-load database: <stem>.rdx tells where in <stem>.rdb each object lies."""
     places = RReader(gzip.decompress(stem.with_name(stem.name + ".rdx").read_bytes())).item()["variables"]
     database = stem.with_name(stem.name + ".rdb").read_bytes()
     # An object is its size, then its serialisation deflated.
@@ -204,7 +204,7 @@ def unpack(deb: bytes, folder: Path) -> None:
 
 
 def download(package: str, temporary: Path) -> bytes:
-    """The Debian package, by apt; where that can't be, the text's from Debian's server. (The text is verified.)"""
+    """The Debian package, by apt, or the default text's from Debian's server. (The text is verified.)"""
     try:
         call("apt-get", "download", package, "--option=Acquire::http::Timeout=20", cwd=temporary)
         return next(temporary.glob(f"{package}_*.deb")).read_bytes()
@@ -219,7 +219,7 @@ def download(package: str, temporary: Path) -> bytes:
 
 
 def from_debian(package: str, file: str, temporary: Path) -> Path:
-    """The file of the package, installed here or extracted into `temporary`; below /usr."""
+    """The path of a package's `file`, named below /usr: installed here, or extracted into `temporary`."""
     folders = [Path("/usr"), Path("/usr/local"), temporary / "usr"]
     if not any((folder / file).is_file() for folder in folders):
         unpack(download(package, temporary), temporary)
@@ -239,7 +239,7 @@ def novels(temporary: Path) -> bytes:
 
 
 def unwrapped(dictionary: str, first: str) -> str:
-    """From its first entry on, a line a paragraph, without lines that only say where an entry is from."""
+    """The dictionary from its first entry on, a line a paragraph, without lines that only name an entry's source."""
     text = dictionary[dictionary.index(f"\n{first}") + 1 :]
     text = re.sub(r"\n +\[[^\]\n]{2,40}\](?=\n)", "", text)
     text = re.sub(r"(?<=\S)\n +(?=\S)", " ", text)
@@ -258,7 +258,7 @@ def dictionaries(temporary: Path) -> bytes:
 
 
 def prepare_text(path: Path, package: str, expected: str, make, what: str) -> bool:
-    """Writes what make(folder) returns, where it is the text expected. Returns whether the text is there then."""
+    """Writes the text that make(folder) returns, if its hash is as expected. Returns whether the text is there then."""
     if is_whole(path, expected):
         print(f"{path}: {what}, already there")
         return True

@@ -15,7 +15,7 @@ JOBS=$(nproc)
 cd "$ROOT"
 mkdir -p build
 
-# note TEXT...: a line of its own, even while another one is changing.
+# note TEXT...: prints a line of its own, even while a line of progress is changing.
 note() {
   [[ ! -t 2 ]] || printf '\r\e[K' >&2
   printf 'stepladder: %s\n' "$*" >&2
@@ -27,16 +27,16 @@ die() {
 
 # ---- packages -----------------------------------------------------------------------------------------------------
 
-# The oldest version that will do, where it matters.
+# The oldest version of a package that will do, where it matters.
 declare -A OLDEST=([build-essential]=11 [cmake]=3.22 [libbenchmark-dev]=1.6 [libcli11-dev]=2.1 [libgtest-dev]=1.11
   [nlohmann-json3-dev]=3.10.5)
-# What CMake looks for, in CMAKE_PREFIX_PATH's prefixes first.
+# The header of a package that CMake looks for, in CMAKE_PREFIX_PATH's prefixes first.
 declare -A HEADER=([libbenchmark-dev]=benchmark/benchmark.h [libboost-dev]=boost/math/distributions/students_t.hpp
   [libcli11-dev]=CLI/CLI.hpp [libgtest-dev]=gtest/gtest.h [nlohmann-json3-dev]=nlohmann/json.hpp)
 SYSTEM_PREFIXES=(/usr/local /usr)
 ON_PYPI=' cmake ninja-build nlohmann-json3-dev '
 
-# in_prefix HEADER PREFIX...: whether one of these has it.
+# in_prefix HEADER PREFIX...: whether one of the prefixes has the header.
 in_prefix() {
   local prefix
   for prefix in "${@:2}"; do
@@ -63,7 +63,7 @@ at_least() {
   [[ $(printf '%s\n' "$@" | sort --version-sort | head -n 1) == "$1" ]]
 }
 
-# package_present PACKAGE: whether what the project needs of it is here, whoever installed it.
+# package_present PACKAGE: whether what the project needs of the package is here, whoever installed it.
 package_present() {
   local header=${HEADER[$1]:-} prefixes=() version
   IFS=':;' read -ra prefixes <<<"${CMAKE_PREFIX_PATH:-}"
@@ -93,7 +93,7 @@ package_present() {
   esac >/dev/null 2>&1
 }
 
-# missing PACKAGE...: prints those that are not here, or too old.
+# missing PACKAGE...: prints the packages that are not here, or too old.
 missing() {
   local package
   for package in "$@"; do
@@ -101,7 +101,7 @@ missing() {
   done
 }
 
-# Prints why packages can't be installed here; 1 where that can be tried.
+# Prints why packages can't be installed here; 1 where installing can be tried.
 why_not_apt() {
   if ! command -v apt-get >/dev/null; then
     echo 'there is no apt-get here'
@@ -127,7 +127,7 @@ apt_update() {
   [[ -n ${apt_is_fresh:-} ]] || apt_get update && apt_is_fresh=yes
 }
 
-# What PyPI has of what a build needs, in .venv-build: cmake, ninja and nlohmann_json. For those whose system has none, or an old one.
+# Tools of a build from PyPI, in .venv-build: cmake, ninja and nlohmann_json. For systems that have none, or old ones.
 use_build_environment() {
   local headers=(.venv-build/lib/python3*/site-packages/nlohmann_json)
   [[ -f .venv-build/stamp && ":$PATH:" != *":$ROOT/.venv-build/tools:"* ]] || return 0
@@ -136,12 +136,12 @@ use_build_environment() {
 }
 make_build_environment() {
   python_environment .venv-build scripts/requirements-build.txt || return 0
-  mkdir -p .venv-build/tools # without its Python, which is nobody's but its own
+  mkdir -p .venv-build/tools # a folder for PATH without the environment's Python
   ln -sfn ../bin/{cmake,ctest,ninja} .venv-build/tools
   use_build_environment
 }
 
-# install_packages PACKAGE...: installs what is missing of these, as far as that can be done; once.
+# install_packages PACKAGE...: installs the packages that are missing, as far as possible; tries each once.
 tried=' ' why_missing=''
 install_packages() {
   local package wanted=()
@@ -159,7 +159,7 @@ install_packages() {
   done
 }
 
-# require_packages PACKAGE...: installs those that are missing; exits naming them if it can't.
+# require_packages PACKAGE...: installs the packages that are missing; exits naming them if it can't.
 require_packages() {
   local package packages described=() version
   install_packages "$@"
@@ -174,7 +174,7 @@ require_packages() {
   die "missing: ${described%, }; ${why_missing:-this system has no newer}; ${packages}from a prefix of your own: docs/building.md"
 }
 
-# want_packages WHAT PACKAGE...: the same, but goes on without WHAT if it can't.
+# want_packages WHAT PACKAGE...: installs the packages that are missing; goes on without WHAT if it can't.
 want_packages() {
   local what=$1
   shift
@@ -199,16 +199,16 @@ find_python() {
 # python_environment FOLDER REQUIREMENTS: a virtual environment with exactly these packages; 1 if it can't be had.
 python_environment() {
   local folder=$1 requirements=$2 stamp python
-  # Packages are of a Python's version, which may have become another.
+  # Packages are installed for a version of Python, which may have changed since.
   stamp() { "$1" --version && sha256sum <"$requirements"; }
   if [[ -f $folder/stamp && $(<"$folder/stamp") == "$(stamp "$folder/bin/python" 2>&1)" ]]; then
     return
   fi
   python=$(find_python) && python=$("$python" -c 'import sys; print(sys._base_executable)') || return
   note "installing Python packages into $folder ($requirements)"
-  rm -rf "$folder.old" # a link itself, not what it leads to
+  rm -rf "$folder.old" # a link itself, not its target
   [[ ! -e $folder ]] || mv "$folder" "$folder.old"
-  # Python compiles what is imported; not all that is there.
+  # --no-compile: Python compiles a module when it is first imported.
   if "$python" -m venv "$folder" >build/pip.log 2>&1 &&
     "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --no-compile --retries 1 --require-hashes \
       --no-deps --only-binary :all: --requirement "$requirements" >>build/pip.log 2>&1; then
@@ -256,7 +256,7 @@ look_at_devices() {
   done < <(ask_driver index name compute_cap)
 }
 
-# driver_runs MAJOR: whether the driver here runs programs of this CUDA; where there is none, nothing is in the way.
+# driver_runs MAJOR: whether the driver here runs programs of CUDA MAJOR; true where there is no driver.
 driver_runs() {
   [[ -z ${DRIVER:-} ]] || ((${DRIVER%%.*} >= ${OLDEST_DRIVER[$1]:-0}))
 }
@@ -279,12 +279,12 @@ find_nvcc() {
   return 1
 }
 
-# room FOLDER MB: whether so much is free there, where the first file has yet to come.
+# room FOLDER MB: whether MB megabytes are free on the folder's disk.
 room() {
   (($(df --output=avail --block-size=1M "$1" | tail -n 1) >= $2))
 }
 
-# Sets NVCC to that of NVIDIA's PyPI wheels, laid out as find_package(CUDAToolkit) looks for it; 1 with WHY_NOT if it can't.
+# Sets NVCC to the nvcc of NVIDIA's PyPI wheels, laid out as find_package(CUDAToolkit) looks for them; 1 with WHY_NOT if it can't.
 cuda_wheels() {
   local toolkits library folder
   if ! driver_runs 13; then
@@ -412,7 +412,7 @@ choose_backend() {
 
 # ---- all together ------------------------------------------------------------------------------------------------
 
-# With another installation's PYTHONHOME no Python starts, and what needs one would say that it is missing.
+# With another installation's PYTHONHOME no Python starts, and later errors would call Python missing.
 require_python_home() {
   [[ -z ${PYTHONHOME:-} ]] || python3 -c '' 2>/dev/null ||
     die "PYTHONHOME=$PYTHONHOME keeps python3 from starting: unset PYTHONHOME"
@@ -422,12 +422,12 @@ use_build_environment
 BUILD_PACKAGES=(build-essential cmake ninja-build pkg-config python3 libboost-dev libcli11-dev libopenblas-dev libpcre2-dev
   nlohmann-json3-dev zlib1g-dev)
 
-# setup run|tests: the packages that a build needs, that of the tests too or not. Sets PRESET.
+# setup run|tests: installs the packages that a build needs, with `tests` those of the tests too. Sets PRESET.
 setup() {
   local needed=("${BUILD_PACKAGES[@]}") wanted=(ca-certificates git python3-venv)
   require_python_home
   if [[ $1 == tests ]]; then needed+=(libgtest-dev) wanted+=(libbenchmark-dev); fi
-  install_packages "${needed[@]}" "${wanted[@]}" # at once
+  install_packages "${needed[@]}" "${wanted[@]}" # all by one call
   require_packages "${needed[@]}"
   want_packages "downloads" ca-certificates
   want_packages "the ablations and the commit's name" git
@@ -438,7 +438,7 @@ setup() {
   choose_backend
 }
 
-# What a run and its report need beside the build: Python packages and data.
+# Fetches what a run and its report need beside the build: Python packages and data.
 fetch() {
   local python=.venv/bin/python
   if ! python_environment .venv scripts/requirements.txt; then
@@ -461,20 +461,20 @@ build() {
   NINJA_STATUS='@%f/%t@ ' cmake --build "build/$preset" --parallel "$JOBS" --target "$@" 2>&1 | show_progress
 }
 
-# prepare TARGET...: all that comes before a measurement: set-up, data, and these targets for the best device here.
+# prepare TARGET...: does all that comes before a measurement: set-up, data, and these targets for the best device here.
 prepare() {
   setup run
-  set -m             # in a group of its own, to end with this script
+  set -m             # puts fetch into a process group of its own, to end with this script
   fetch </dev/null & # while the compilers work
   fetching=$!
   set +m
   trap 'kill -- "-$fetching" 2>/dev/null || true' EXIT
   build "$PRESET" "$@"
-  wait "$fetching" || true # which has warned
+  wait "$fetching" || true # fetch has warned
   trap - EXIT
 }
 
-# Of ninja's output, how far it is: on a terminal in a line that changes, in a log a line each tenth. The rest as it is.
+# Shows ninja's progress: on a terminal in a line that changes, in a log by a line each tenth. Prints other output as it is.
 show_progress() {
   local line left='' tenth=0
   while IFS= read -r line; do

@@ -4,9 +4,10 @@
 Usage: tidy.py BUILD JOBS [OPTION OF CLANG-TIDY]... FILE...
 
 BUILD/compile_commands.json says how each is compiled; nothing has to be built but what the sources include. Sources that
-are compiled together (CMake's unity builds) are looked at together: most of the time goes into the headers of each. They
-have not changed where clang-tidy, its configuration, its options and the compile command are those that name a stamp in
-BUILD/tidy/, and all that they include is as the stamp says. Exit status: 0, or 1 where clang-tidy found something.
+are compiled together (CMake's unity builds) are looked at together: most of the time goes into the headers of each.
+Sources count as unchanged where clang-tidy, its configuration, its options and the compile command are those that name a
+stamp in BUILD/tidy/, and all that the sources include is as the stamp says. Exit status: 0, or 1 where clang-tidy found
+something.
 """
 
 import hashlib
@@ -38,7 +39,7 @@ def included(command: str, folder: str) -> list[str]:
 
 
 class Unit:
-    """What clang-tidy reads at once, by an entry of the compile commands: a source, or those of a unity build."""
+    """An entry of the compile commands, which clang-tidy reads at once: a source, or the sources of a unity build."""
 
     def __init__(self, entry: dict[str, str], build: str, tidy: str, options: list[str]):
         self.file, self.folder, self.command = entry["file"], entry["directory"], entry["command"]
@@ -50,12 +51,12 @@ class Unit:
         self.stamp = Path(build, "tidy", seen)
 
     def join(self, folder: Path) -> None:
-        """The sources in one file, as the static analyzer passes over functions of files that are included; in another
-        order than they are compiled in, so that what one includes for the next is missed."""
+        """Writes the sources into one file, as the static analyzer passes over functions of files that are included; in
+        the reverse order, so that an include that a source takes from the one before it is missed."""
         compiled = re.findall(r'^#include "(.+)"$', Path(self.file).read_text(), re.MULTILINE)
-        self.sources = [source for source in compiled if not source.startswith(self.folder)]  # none that is generated
+        self.sources = [source for source in compiled if not source.startswith(self.folder)]  # no generated source
         path = (folder / self.file.split("CMakeFiles/")[1].replace("/", "_")).with_suffix(".cpp").absolute()
-        included = set()  # which a source may include again, but not twice
+        included = set()  # lines to include a file, which the joined file has once each
         with path.open("w") as joined:
             for source in reversed(self.sources):
                 lines = Path(source).read_text().splitlines()
@@ -66,7 +67,7 @@ class Unit:
         self.file = str(path)
 
     def holds(self) -> bool:
-        """Whether it has passed as it is now."""
+        """Whether the unit has passed as it is now."""
         if not self.stamp.exists():
             return False
         lines = (line.split(" ", 1) for line in self.stamp.read_text().splitlines())
@@ -83,7 +84,7 @@ class Unit:
         return True
 
     def located(self, findings: str) -> str:
-        """By the sources' own lines."""
+        """The findings with the sources' own lines."""
         def place(found: re.Match) -> str:
             source, line = self.lines[int(found[1]) - 1]
             return f"{source}:{line}"

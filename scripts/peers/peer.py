@@ -12,11 +12,11 @@ sys.path.insert(0, str(REPOSITORY / "python/trainer"))
 import stepladder  # noqa: E402
 
 EXIT_USAGE, EXIT_FAILED = 2, stepladder.EXIT_FAILED
-SHARED = (Path(__file__), Path(stepladder.__file__))  # by all peers
+SHARED = (Path(__file__), Path(stepladder.__file__))  # sources of all peers
 
 
 class Failure(Exception):
-    """Why a run ended, on one line; `status` is one of bench/run/events.h's."""
+    """An error that ends a run, on one line; `status` is one of bench/run/events.h's."""
 
     status, code = "error", EXIT_FAILED
 
@@ -38,7 +38,7 @@ class DivergedError(Failure):
 
 
 class Parser(argparse.ArgumentParser):
-    """Long options only; what is wrong with them is an InputError."""
+    """A parser of long options alone, which raises InputError for wrong ones."""
 
     def __init__(self, **more):
         super().__init__(allow_abbrev=False, add_help=False, formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -49,17 +49,17 @@ class Parser(argparse.ArgumentParser):
         raise InputError(message)
 
     def add_options(self, *options):
-        """Of each a name, type, default and what it is."""
+        """Adds options: of each a name, a type, the default and the help text."""
         for name, kind, default, what in options:
             self.add_argument(f"--{name}", type=kind, default=default, help=what, metavar=name.split("-")[-1].upper())
 
     def add_choices(self, *options):
-        """Of each a name, what it may be, the default first, and what it is."""
+        """Adds options: of each a name, the choices with the default first, and the help text."""
         for name, choices, what in options:
             self.add_argument(f"--{name}", choices=choices, default=choices[0], help=what)
 
     def add_shared(self):
-        """Options of a rung's executable that every peer has a use for."""
+        """Adds the options of a rung's executable that every peer has a use for."""
         self.add_options(
             ("data", str, "data/austen.txt", "a file of tokens, a folder of them, a pattern ('fw/*.bin'), or a .txt "
              "that a rung tokenised"),
@@ -95,7 +95,7 @@ COUNT, FROM_ZERO, RATE = number(int, 1, 2**31 - 1), number(int, 0, 2**31 - 1), n
 
 
 def open_events(fd: int | None) -> stepladder.Events:
-    """Those of --events, or where the harness listens; none are written without either."""
+    """The events to write to the descriptor of --events, or where the harness listens; without either, to nowhere."""
     try:
         return stepladder.Events(stepladder.stream() if fd is None else fd)
     except OSError:
@@ -111,12 +111,12 @@ def source_hash(*parts: Path | str) -> str:
 
 
 def shipped(path: str) -> Path:
-    """A file that comes with the project, for a run outside its folder; any other path as it is."""
+    """The path of a file that comes with the project, for a run outside its folder; any other path as it is."""
     return REPOSITORY / path if not Path(path).exists() and (REPOSITORY / path).exists() else Path(path)
 
 
 def tokenised(text: Path, vocab: str) -> Path:
-    """Where a rung's executable has left the tokens of a text; the header notes how long the text was."""
+    """The file in which a rung's executable has left the tokens of a text; its header notes how long the text was."""
     kept = Path(f"{text}.gpt2.bin" if (shipped(vocab) / "vocab.bpe").exists() else f"{text}.bytes.bin")
     size = text.stat().st_size
     if not kept.exists() or int.from_bytes(kept.read_bytes()[16:24], "little") != size:
@@ -140,5 +140,5 @@ def main(name: str, run) -> int:
         return ended(failure.status, str(failure), failure.code)
     except KeyboardInterrupt:
         return ended("interrupted", "interrupted", 128 + signal.SIGINT)
-    except Exception as error:  # a bug, or a library's own
+    except Exception as error:  # a bug, or a library's error
         return ended("error", f"{type(error).__name__}: {error}", EXIT_FAILED)

@@ -31,7 +31,7 @@ class Config:
 
 @dataclass
 class Features:
-    """What a rung switches on; each rung keeps what those below it have."""
+    """The features that a rung switches on; each rung keeps those of the rungs below it."""
 
     tf32: bool = False  # GEMMs on TF32 tensor cores
     fused_adamw: bool = False  # one multi-tensor kernel for AdamW, and for clipping; else one kernel per op per tensor
@@ -39,7 +39,7 @@ class Features:
     half: torch.dtype | None = None  # autocast; float16 with dynamic loss scaling
     compile: str = ""  # mode of torch.compile
     flash: bool = False  # scaled_dot_product_attention
-    attention: str = "auto"  # its backend
+    attention: str = "auto"  # backend of scaled_dot_product_attention
     pure: bool = False  # parameters, gradients and AdamW's state in `half` too: no fp32 masters, no autocast
     dropout: float = 0.0  # of embeddings, attention and residuals
     padded: bool = False  # vocabulary rounded up to a multiple of 128, as in nanoGPT: padding is not masked
@@ -50,13 +50,13 @@ class Features:
         return GPT2(config, self.flash)
 
     def groups(self, parameters: list[nn.Parameter], weight_decay: float) -> list[dict]:
-        """AdamW's: weight decay for matrices alone."""
+        """AdamW's groups of parameters: weight decay for matrices alone."""
         return [{"params": [p for p in parameters if p.dim() == 2], "weight_decay": weight_decay},
                 {"params": [p for p in parameters if p.dim() != 2], "weight_decay": 0.0}]
 
     @property
     def adamw(self) -> dict[str, bool]:
-        """Which implementation of AdamW: fused, or a loop over tensors."""
+        """Arguments that choose AdamW's implementation: fused, or a loop over tensors."""
         return {"fused": True} if self.fused_adamw else {"foreach": False, "fused": False}
 
 
@@ -87,7 +87,7 @@ class Attention(nn.Module):
 def sdpa_backend(config: Config, features: Features, device: torch.device) -> str:
     """Which of the enabled backends PyTorch takes for Attention: "flash_attention", "cudnn_attention", ..., or "error"
     where none of them can."""
-    shape = (1, config.T, config.NH, config.C // config.NH)  # of a sequence: the batch decides nothing
+    shape = (1, config.T, config.NH, config.C // config.NH)  # one sequence: the choice doesn't depend on the batch
     q = torch.empty(shape, dtype=features.half, device=device, requires_grad=True).transpose(1, 2)
     names = {backend.value: name for name, backend in torch.nn.attention.SDPBackend.__members__.items()}
     try:
@@ -119,7 +119,7 @@ class Block(nn.Module):
 
 
 class GPT2(nn.Module):
-    """Tied head, biases everywhere but there, no dropout."""
+    """GPT-2 with a tied head, biases everywhere but in the head, and no dropout."""
 
     def __init__(self, config: Config, flash: bool = False):
         super().__init__()
@@ -147,7 +147,7 @@ class GPT2(nn.Module):
 
 
 class Batches:
-    """Batch i is `windows[i]`, B*T + 1 tokens. A rank takes every `world_size`th."""
+    """Batch i is `windows[i]`, B*T + 1 tokens. A rank takes every `world_size`th batch."""
 
     def __init__(self, windows: Windows, config: Config, device: torch.device, pinned: bool, rank: int = 0,
                  world_size: int = 1):
@@ -156,12 +156,12 @@ class Batches:
         self.index, self.stride, self.ahead = rank, world_size, None
 
     def next(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Tokens and targets, each (B,T) on the device."""
+        """The next batch: tokens and targets, each (B,T) on the device."""
         ready, self.ahead = self.ahead or self._fetch(), None
         return ready
 
     def prefetch(self) -> None:
-        """Starts on the next batch; only page-locked ones can be copied without waiting."""
+        """Starts on the next batch; only page-locked batches can be copied without waiting."""
         if self.pinned:
             self.ahead = self._fetch()
 
@@ -180,7 +180,8 @@ class Batches:
 
 
 class Trainer:
-    """AdamW with a clipped gradient. `hyper` has accumulate, weight_decay, beta1, beta2, eps and grad_clip (0: none)."""
+    """Trains by AdamW with a clipped gradient. `hyper` has accumulate, weight_decay, beta1, beta2, eps and grad_clip
+    (0: none)."""
 
     def __init__(self, config: Config, features: Features, hyper, seed: int, device: torch.device):
         self.features, self.hyper, self.device = features, hyper, device
@@ -195,12 +196,12 @@ class Trainer:
         if features.pure:
             self.model.to(features.half)
         self.world_size = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
-        if self.world_size > 1:  # before compiling, which then splits the graph at its buckets
+        if self.world_size > 1:  # before compiling: torch.compile then splits the graph at DDP's buckets
             self.model = DistributedDataParallel(self.model, gradient_as_bucket_view=True,
                                                  device_ids=None if device.type == "cpu" else [device.index])
         self.forward: Callable = self.model
         if features.compile:
-            from torch._inductor import config as inductor  # a second that eager rungs need not wait
+            from torch._inductor import config as inductor  # the import takes a second, which eager rungs need not wait
             inductor.shape_padding = features.shape_padding
             self.forward = torch.compile(self.model, mode=features.compile, fullgraph=self.world_size == 1,
                                          dynamic=False)
@@ -213,7 +214,7 @@ class Trainer:
         self.optimizer = optimizer(features.groups(self.parameters, hyper.weight_decay), lr=0.0,
                                    betas=(hyper.beta1, hyper.beta2), eps=hyper.eps, **features.adamw)
         self.scaler = torch.amp.GradScaler(device.type, enabled=features.half == torch.float16)
-        # Under CUDA graphs a gradient lies where the next micro-batch's goes: then sums need memory of their own.
+        # Under CUDA graphs the next micro-batch's gradient overwrites this one's: sums need memory of their own.
         self.own_gradients = hyper.accumulate > 1 and features.compile in ("reduce-overhead", "max-autotune")
         if self.own_gradients:
             for p in self.parameters:
@@ -227,7 +228,7 @@ class Trainer:
         total = torch.zeros((), device=self.device)
         for micro in range(self.hyper.accumulate):
             tokens, targets = batches.next()
-            last = micro + 1 == self.hyper.accumulate  # which gradients are reduced after
+            last = micro + 1 == self.hyper.accumulate  # gradients are reduced after the last one
             with contextlib.nullcontext() if last or self.world_size == 1 else self.model.no_sync():
                 loss = self.loss(tokens, targets) / self.hyper.accumulate
                 batches.prefetch()
@@ -255,7 +256,7 @@ class Trainer:
     @torch.no_grad()
     def evaluate(self, batches: Batches, count: int) -> float:
         """Mean loss over `count` batches, without dropout."""
-        if self.features.dropout:  # else left alone: another mode may be compiled again
+        if self.features.dropout:  # else the mode is left alone: another mode may be compiled again
             self.model.eval()
         mean = sum(self.loss(*batches.next()).item() for _ in range(count)) / count
         if self.features.dropout:

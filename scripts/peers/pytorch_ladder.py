@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def rungs_of(file: str) -> dict[str, str]:
-    """What each rung of a ladder file here changes, by name."""
+    """What each rung of a ladder file in this folder changes, by the rung's name."""
     return {rung["name"]: rung["changes"] for rung in json.loads((HERE / file).read_text(encoding="utf-8"))["rungs"]}
 
 
@@ -43,7 +43,7 @@ USUAL_BATCH = 4
 
 
 def torch_version() -> str:
-    """Without importing it, which takes seconds; "" where there is none."""
+    """PyTorch's version, without importing PyTorch, which takes seconds; "" where there is none."""
     from importlib import metadata
     try:
         return metadata.version("torch")
@@ -60,7 +60,7 @@ def source_hash(*more: Path) -> str:
 
 
 def parser_of(name: str, about: str, rungs: dict[str, str], source: str) -> peer.Parser:
-    """The options of a rung's executable that PyTorch has a use for, by the same names and with the same defaults."""
+    """A parser of the options of a rung's executable that PyTorch has a use for, with the rung's names and defaults."""
     known = "\n".join(f"  {rung:20} {what}" for rung, what in rungs.items())
     parser = peer.Parser(prog=f"{name}.py", description=about, epilog=f"rungs:\n{known}")
     parser.add_argument("rung", help=f"such as {list(rungs)[-1]}")
@@ -99,8 +99,8 @@ def parse(arguments: list[str]):
 
 
 def checked(settings):
-    """The options with what they leave out."""
-    if settings.attention == "native":  # as a rung calls kernels of its own
+    """The settings with the options filled in that were left out."""
+    if settings.attention == "native":  # a rung's name for kernels of its own
         settings.attention = "flash"
     shape = MODELS[settings.model]
     settings.seq = settings.seq or shape["max_T"]
@@ -127,7 +127,7 @@ def rank_of(asked: int | None) -> tuple[int, int]:
 
 
 def learning_rate(settings, step: int) -> float:
-    """Linear warm-up, then cosine decay; model/schedule.h's."""
+    """Linear warm-up, then cosine decay, as in model/schedule.h."""
     if step < settings.warmup_lr_steps:
         return settings.lr * (step + 1) / settings.warmup_lr_steps
     if settings.decay_steps == 0:
@@ -162,7 +162,7 @@ def missing(device) -> str:
 
 
 def features_of(settings, device):
-    """What the rung switches on here. Raises UnsupportedError for what the device lacks."""
+    """The features that the rung switches on here. Raises UnsupportedError for what the device lacks."""
     import torch
     from pytorch_gpt2 import Features
     lacks = missing(device)
@@ -179,7 +179,7 @@ def features_of(settings, device):
     pure = settings.parameters == "half"
     if pure and half != torch.bfloat16:
         raise UnsupportedError("--parameters half is of bf16, and of 05_mixed_precision and the rungs above it")
-    several = climbed("15_multi_gpu")  # whose reductions are outside of CUDA graphs
+    several = climbed("15_multi_gpu")  # reductions over devices are outside of CUDA graphs
     mode = (settings.compile_mode if climbed("13_cuda_graphs") and not several else
             "default" if climbed("08_fused_elementwise") else "")
     padded = climbed("10_padded_vocab")
@@ -193,7 +193,7 @@ class Run:
     """One run, from its settings to its last line."""
 
     name, rungs, several = "pytorch", LADDER, "15_multi_gpu"  # the ladder, and its first rung for several devices
-    files: tuple[Path, ...] = ()  # that it is made of beside source_hash()'s
+    files: tuple[Path, ...] = ()  # its sources beside those of source_hash()
     features_of = staticmethod(features_of)
     recorded = ("data", "val_data", "shuffle", "vocab", "steps", "accumulate", "lr", "min_lr", "warmup_lr_steps",
                 "decay_steps", "weight_decay", "beta1", "beta2", "eps", "grad_clip", "seed", "attention", "parameters")
@@ -226,11 +226,11 @@ class Run:
                 raise InputError(f"{shard.path}: {shard.size} tokens, a batch of B={self.config.B} x T={self.config.T} "
                                  f"needs {need}; use a larger file or a smaller --batch or --seq")
         windows = Windows(shards, self.config.B * self.config.T, seed)
-        windows[0]  # whose tokens the model must know
+        windows[0]  # raises InputError for tokens that the model doesn't know
         return windows
 
     def build(self):
-        """A trainer and its batches, for the configuration as it is."""
+        """A trainer and its batches, for the present configuration."""
         from pytorch_gpt2 import Batches, Trainer
         windows = self.windows(self.train_shards, self.settings.seed if self.settings.shuffle else None)
         trainer = Trainer(self.config, self.features, self.settings, self.settings.seed, self.device)
@@ -263,7 +263,7 @@ class Run:
                 self.torch.cuda.reset_peak_memory_stats()
 
     def attention_backend(self) -> dict[str, str]:
-        """What scaled_dot_product_attention runs on, where the rung calls it."""
+        """The backend of scaled_dot_product_attention, where the rung calls it."""
         if not self.features.flash:
             return {}
         from pytorch_gpt2 import sdpa_backend
@@ -274,7 +274,7 @@ class Run:
         return {"sdpa": backend}
 
     def memory_of_cpu(self) -> dict[str, int]:
-        """The process's is the only peak that is known."""
+        """Peaks of memory on the CPU, where only the process's is known: it stands for all three."""
         return dict.fromkeys(("live_peak", "reserved_peak", "process_peak"), stepladder.process_peak())
 
     def measured(self) -> stepladder.Run:
@@ -301,12 +301,12 @@ class Run:
             variant=f"{self.name}/{settings.rung}", source_hash=source_hash(*self.files), memory_by_name={})
 
     def step(self, run: stepladder.Run, trainer, batches, step: int) -> None:
-        """The clock runs from before the batch is fetched until the device is done."""
+        """Trains one step. The clock runs from before the batch is fetched until the device is done."""
         settings = self.settings
         with run.step() as measured:
             measured.lr = learning_rate(settings, step)
             loss, norm = trainer.step(batches, measured.lr)
-            measured.stop()  # as of a rung, reading them is no part of the step
+            measured.stop()  # reading loss and norm is no part of the step, as with a rung
             measured.loss, measured.grad_norm = loss, norm
         tokens = self.config.B * self.config.T * settings.accumulate * settings.world_size
         clipped = "" if norm is None else f"norm {norm.item():.4f} | "
@@ -315,7 +315,7 @@ class Run:
               f"{tokens / measured.ms * 1e3:,.0f} tok/s", flush=True)
 
     def train(self) -> int:
-        """Returns the exit code."""
+        """Trains and returns the exit code."""
         settings = self.settings
         if self.rungs is LADDER and settings.rung >= "14_large_batch" and not settings.batch:
             self.search_batch()
@@ -348,7 +348,7 @@ class Run:
 
     def stop(self, caught: int, _frame) -> None:
         self.stopped_by = caught
-        signal.signal(caught, signal.SIG_DFL)  # a second one ends it
+        signal.signal(caught, signal.SIG_DFL)  # a second signal ends the process
 
 
 def run(announce, parse=parse, kind: type[Run] = Run) -> int:
@@ -360,13 +360,13 @@ def run(announce, parse=parse, kind: type[Run] = Run) -> int:
     except MemoryError:
         raise OutOfMemoryError("out of host memory: use a smaller --batch, --seq or --model") from None
     except RuntimeError as error:
-        if type(error).__name__ != "OutOfMemoryError":  # PyTorch's, which may not be there to name it
+        if type(error).__name__ != "OutOfMemoryError":  # PyTorch's error, by name, as PyTorch may not be there
             raise
         raise OutOfMemoryError(str(error)) from None
 
 
 def leave(code: int) -> None:
-    """Ends the process at once: for the end of torch.compile's workers Python would wait seconds."""
+    """Ends the process at once: Python would wait seconds for the end of torch.compile's workers."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(code)

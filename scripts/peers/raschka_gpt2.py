@@ -12,7 +12,7 @@ from pytorch_gpt2 import Config, Features
 
 @dataclass
 class Steps(Features):
-    """What his steps switch on; each keeps what those before it have."""
+    """The features that Raschka's steps switch on; each step keeps those of the steps before it."""
 
     dropout: float = 0.1
     stored_mask: bool = False  # (max_T,max_T) in fp32, made a mask of booleans in each layer of each step
@@ -22,17 +22,17 @@ class Steps(Features):
         return Model(config, self)
 
     def groups(self, parameters: list[nn.Parameter], weight_decay: float) -> list[dict]:
-        """AdamW's: weight decay for all parameters."""
+        """AdamW's groups of parameters: weight decay for all parameters."""
         return [{"params": parameters, "weight_decay": weight_decay}]
 
     @property
     def adamw(self) -> dict[str, bool]:
-        """Which implementation of AdamW: fused, or PyTorch's default."""
+        """Arguments that choose AdamW's implementation: fused, or PyTorch's default."""
         return {"fused": True} if self.fused_adamw else {}
 
 
 class LayerNorm(nn.Module):
-    """(x - mean) / sqrt(variance + 1e-5) * weight + bias over the last dimension, an op of PyTorch each."""
+    """(x - mean) / sqrt(variance + 1e-5) * weight + bias over the last dimension, each operation an op of PyTorch."""
 
     def __init__(self, C: int):
         super().__init__()
@@ -45,12 +45,12 @@ class LayerNorm(nn.Module):
 
 
 def gelu(x: torch.Tensor) -> torch.Tensor:
-    """x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))), an op of PyTorch each."""
+    """x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))), each operation an op of PyTorch."""
     return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3))))
 
 
 class Attention(nn.Module):
-    """Queries, keys and values of a projection each, until scaled_dot_product_attention takes them of one."""
+    """Causal attention, with a projection each for queries, keys and values; with `flash`, one for all three."""
 
     def __init__(self, config: Config, steps: Steps):
         super().__init__()

@@ -24,7 +24,7 @@ def parse(arguments: list[str]):
 
 
 def features_of(settings, device):
-    """What the step switches on here. Raises UnsupportedError for what the device lacks."""
+    """The features that the step switches on here. Raises UnsupportedError for what the device lacks."""
     import torch
     from raschka_gpt2 import Steps
 

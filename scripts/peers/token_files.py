@@ -1,5 +1,5 @@
-"""Token files as model/data.h has them: which files --data names, where a file holds its tokens, and which of them a
-batch is of."""
+"""Token files as model/data.h has them: which files --data names, where a file holds its tokens, and which tokens a
+batch has."""
 
 import glob
 import re
@@ -41,7 +41,7 @@ def files_of(path: str) -> tuple[list[Path], list[Path]]:
 
 
 def data_files(data: str, val_data: str) -> tuple[list[Path], list[Path]]:
-    """Files to train on and for validation; none of the latter where it is part of the former."""
+    """Files to train on and for validation; no validation files where its tokens are a part of the training files."""
     train, validation = files_of(data)
     if not train:
         raise InputError(f"{data}: {validation[0]} is for validation by name, none is left to train on; name training "
@@ -65,7 +65,7 @@ class Shard(NamedTuple):
     size: int
 
     def read(self, first: int, count: int):
-        """A copy of some of its tokens, as an array."""
+        """A copy of the shard's `count` tokens from the `first` on, as an array."""
         import numpy as np
         tokens = np.fromfile(self.path, dtype="<u2", count=count, offset=self.offset + 2 * (self.begin + first))
         if len(tokens) < count:
@@ -85,7 +85,7 @@ def bytes_per_token(sample: bytes) -> int:
 
 
 def check_is_raw(path: Path, head: bytes, tail: bytes, file_bytes: int) -> None:
-    """Refuses text, and tokens of more than two bytes."""
+    """Raises InputError for text, and for tokens of more than two bytes."""
     if head.startswith(b"version https://git-lfs."):
         raise InputError(f"{path}: is a Git LFS pointer; `git lfs pull` in its repository gets the file itself")
     if re.match(rb"\s*<(!doctype )?html", head, re.IGNORECASE):
@@ -98,7 +98,7 @@ def check_is_raw(path: Path, head: bytes, tail: bytes, file_bytes: int) -> None:
 
 
 def open_shard(path: Path) -> Shard:
-    """Reads no more than the file's ends."""
+    """The tokens of a file, found by reading no more than its ends. Raises InputError."""
     try:
         with path.open("rb") as opened:
             header = opened.read(SAMPLE)
@@ -146,7 +146,7 @@ def open_shards(files: list[Path], vocab: str) -> list[Shard]:
 
 
 def open_data(settings) -> tuple[list[Shard], list[Shard]]:
-    """Shards to train on and for validation: without any of their own, the last file or, of one, its last tenth."""
+    """Shards to train on and for validation: without validation files, the last file, or the last tenth of a single one."""
     train_files, val_files = data_files(settings.data, settings.val_data)
     train = open_shards(train_files, settings.vocab)
     if val_files:
@@ -162,7 +162,7 @@ def open_data(settings) -> tuple[list[Shard], list[Shard]]:
 
 
 def random_bits(seed: int, counter: int) -> int:
-    """model/random.h's."""
+    """The random bits of model/random.h."""
     mask = 2**64 - 1
     z = (seed * 0xD1342543DE82EF95 + (counter + 1) * 0x9E3779B97F4A7C15) & mask
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
@@ -179,7 +179,7 @@ def permutation(count: int, seed: int) -> list[int]:
 
 
 class Windows:
-    """The B*T + 1 tokens of a batch, by its index: model/data.h's Loader."""
+    """The B*T + 1 tokens of a batch, by the batch's index, as model/data.h's Loader has them."""
 
     def __init__(self, shards: list[Shard], size: int, seed: int | None = None):
         self.shards, self.size, self.seed = shards, size, seed
