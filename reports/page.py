@@ -27,8 +27,8 @@ class Chart:
 
 
 def stale(measured: dict[str, dict[str, str]]) -> list[str]:
-    """A warning where rungs were measured from other sources than are here: of each measurement the hash of each rung's
-    sources."""
+    """A warning where rungs were measured from other sources than are here. `measured` has, for each measurement, the
+    hash of each rung's sources."""
     changed = {called: {rung for rung, kept in rungs.items() if kept and (now := sources.source_hash(rung)) and now != kept}
                for called, rungs in measured.items()}
     found = {called: rungs for called, rungs in changed.items() if rungs}
@@ -80,7 +80,7 @@ _ENTITIES = {"<": "&lt;", "@": "&#64;", "&": "&amp;"}
 
 
 def markdown_text(text: str) -> str:
-    """Foreign text in a Markdown file, which shows it as it is."""
+    """Foreign text, escaped so that Markdown shows it as it is."""
     text = re.sub("[<@&]", lambda mark: _ENTITIES[mark[0]], text)
     return re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<!&)#|[\\`*\[\]|~]", r"\\\g<0>", text)
 
@@ -101,12 +101,12 @@ _MARKDOWN.filters["table"] = markdown_table
 
 
 def published_numbers(results: list[Results], profiles: list[Profile]) -> dict:
-    """What the templates say of published numbers: none beside trainers of one's own alone, which they say nothing of."""
+    """The templates' values for published numbers, without any source beside trainers of one's own alone."""
     sources = published.reproduce(results, profiles) if published.told_by(results) else []
     return {"published": sources, "summary": published.summary(sources), "same": round(100 * published.SAME)}
 
 
 def published_markdown(results: list[Results], profiles: list[Profile]) -> str:
-    """"" where there is none."""
+    """The published tables as Markdown; "" where there are none to show."""
     numbers = published_numbers(results, profiles)
     return _MARKDOWN.get_template("published.md").render(numbers) if numbers["published"] else ""

@@ -11,7 +11,7 @@ class Op:
     """An op of a profile, over its calls in a step."""
 
     name: str
-    math: str  # what its product runs on; "" where it is none
+    math: str  # math mode of a matrix product; "" for other ops
     count: float
     ms: float
     floor_ms: float | None  # at the measured rates of a copy and a GEMM
@@ -45,10 +45,10 @@ class Profile:
     peak_tflops: dict[str, float]  # the data sheet's, where the device is known
     ops: list[Op]
     floor_ms: float | None = None
-    name: str = ""  # of the file
+    name: str = ""  # of the profile's file
     source_hash: str = ""
-    label: str = ""  # what tells it from the others beside it: workload, device, file
-    timeline: list[Stretch] = field(default_factory=list)  # of its last step
+    label: str = ""  # what tells the profile from others beside it: workload, device, file
+    timeline: list[Stretch] = field(default_factory=list)  # of the last traced step
 
     @property
     def title(self) -> str:
@@ -60,7 +60,7 @@ class Profile:
 
 
 def read(path: Path, data: dict | None = None) -> Profile:
-    """A profile, or what load() has read of it. Throws ResultsError naming it and what is wrong with it."""
+    """The profile in a file, or in what load() has read of it. Throws ResultsError naming the file and the fault."""
     data = data or load(path)
     if kind_of(data) != "profile":
         raise ResultsError(f"{path}: no profile but a {plain(kind_of(data))}")

@@ -3,9 +3,9 @@
 A file is a source: title, author, date, url (null where no address was recorded), caveats and, where our gains are
 others than the published ones, the reason as `apart`; then `tables`, in the
 source's order, and `not_applicable`, what our results can't stand beside, with `why`. What a table says of device, B,
-T, metric, unit, devices and kind holds for its rows unless a row says otherwise. A row's `ours` is what of ours stands
+T, metric, unit, devices and kind holds for its rows unless a row says otherwise. A row's `ours` names our counterpart
 beside it, according to the table's `quantity`: a rung or peer; a pair of them to form a ratio from; files to count the
-lines of; phases, kernel types or ops of our profile; or null. What is published of PyTorch has a peer as `ours`, and
+lines of; phases, kernel types or ops of our profile; or null. A row of PyTorch's numbers has a peer as `ours`, and
 further counterparts, such as our rungs, in a list `beside`: a column each. Gains are judged by the first column of
 which anything is measured. `reference` names the row that ratios are against, by default the first; `ratios` is false
 where there is none to form; `cumulative` rows are judged against the row above too. `model` is ours where that isn't
@@ -27,7 +27,7 @@ from schema import ResultsError
 # The sources that come first; others follow by name.
 ORDER = ["gunton-2024-07", "karpathy-video-chapters", "raschka-llm-training-speed", "llmc-2024-05-03"]
 
-# A gain that differs by no more is the published one.
+# A gain of ours that differs from the published one by no more than this share counts as the same.
 SAME = 0.15
 
 UNMEASURED = "not measured"  # the column of summary() that counts published gains of which ours has no run
@@ -48,7 +48,7 @@ def _scaled(name: str, factor: float) -> Callable[[Row], float | None]:
 
 
 def _first_step_ms(row: Row) -> float | None:
-    """The longest of its rounds: with an empty cache of the compiler, if one had that."""
+    """The longest first step of a row's rounds: with an empty cache of the compiler, if a round had one."""
     return max((steps["step_ms"][0] for steps in row.rounds if steps and steps["step_ms"]), default=row.first_step_ms)
 
 
@@ -57,7 +57,7 @@ def _first_step_s(row: Row) -> float | None:
     return ms and ms / 1e3
 
 
-# Of a row: its value in the table's unit, and whether more is better.
+# By quantity, of a row: its value in the table's unit, and whether more is better.
 OF_ROW: dict[str, tuple[Callable[[Row], float | None], bool]] = {
     "step_ms": (lambda row: row.median_ms, False),
     "tokens_per_second": (lambda row: row.tokens_per_second, True),
@@ -69,7 +69,7 @@ OF_ROW: dict[str, tuple[Callable[[Row], float | None], bool]] = {
     "process_gib": (_memory("process"), False),
 }
 
-# Of two rows: the table's value from how many times as fast the second is, and back.
+# By quantity, of two rows: the table's value from how many times as fast the second is, and back.
 OF_PAIR: dict[str, tuple[Callable[[float], float], Callable[[float], float]]] = {
     "reduction": (lambda gain: 100 * (1 - 1 / gain), lambda percent: 1 / (1 - percent / 100)),
     "speedup": (lambda gain: gain, lambda gain: gain),
@@ -77,7 +77,7 @@ OF_PAIR: dict[str, tuple[Callable[[float], float], Callable[[float], float]]] = 
 }
 
 
-# What a table takes of a profile: ms by phase, kernel type or op. Shares of the step compare across devices, ms do not.
+# By quantity, of a profile: ms by phase, kernel type or op. Shares of the step compare across devices, ms do not.
 OF_PROFILE: dict[str, Callable[[Profile], dict[str, float]]] = {
     "phases": lambda profile: profile.phases,
     "kernel_types": lambda profile: {name: ms for name, (ms, _) in profile.kernel_types.items()},
@@ -87,14 +87,14 @@ OF_PROFILE: dict[str, Callable[[Profile], dict[str, float]]] = {
 
 @dataclass
 class Ours:
-    """What of ours stands beside a row. Texts, "" where there is nothing."""
+    """Our counterpart of a published row. Texts, "" where there is nothing."""
 
     name: str = ""
     value: str = ""
     ratio: str = ""  # to the reference
     step: str = ""  # to the row above
     same_device: str = ""  # our value over the published one
-    note: str = ""  # where it is from, if not from where the others of its column are
+    note: str = ""  # where the value is from, if the rest of its column is from elsewhere
 
 
 @dataclass
@@ -105,7 +105,7 @@ class Line:
     values: list[str]
     ratio: str = ""
     step: str = ""
-    columns: list[Ours] = field(default_factory=lambda: [Ours()])  # by the first, it is judged
+    columns: list[Ours] = field(default_factory=lambda: [Ours()])  # the row is judged by the first
     agreement: float | None = None  # our ratio over the published one
     step_agreement: float | None = None
     note: str = ""
@@ -135,7 +135,7 @@ class Line:
         return "; ".join(filter(None, (self.note, *(ours.note for ours in self.columns))))
 
 
-_TEXTS = {"published", "ours", "beside", "note"}  # columns
+_TEXTS = {"published", "ours", "beside", "note"}  # columns of text
 
 
 @dataclass
@@ -148,7 +148,7 @@ class Table:
     ours_setting: str = ""
     missing: str = ""  # why nothing of ours is beside it
     why: str = ""  # why nothing of ours can be
-    speed: bool = True  # or memory
+    speed: bool = True  # whether the table is of speed, not of memory
     of_ratios: bool = False  # its values are ratios themselves
 
     def has(self, column: str) -> bool:
@@ -156,7 +156,7 @@ class Table:
 
     @property
     def told(self) -> dict:
-        """As the tables of `stepladder report` are told: columns, and the text of each cell."""
+        """The table in the form of those of `stepladder report`: columns, and the text of each cell."""
         def of_other(place: int, field: str) -> Callable[[Line], str]:
             return lambda line: getattr(line.columns[place], field)
 
@@ -190,11 +190,11 @@ class Source:
     url: str | None
     caveats: list[str]
     tables: list[Table]
-    apart: str = ""  # why some of our gains are others
+    apart: str = ""  # why some of our gains differ
 
     @property
     def judged(self) -> dict[str, list[bool]]:
-        """Of each kind of gain, whether those that ours stand beside are ours too; last, those that wait for ours."""
+        """By kind of gain: for each published gain with ours beside it, whether ours is the same; last, those without."""
         lines = [(table.speed, line) for table in self.tables for line in table.lines]
         return {"speed-ups": [agrees(line.agreement) for speed, line in lines if speed and line.agreement],
                 "over the row above": [agrees(line.step_agreement) for _, line in lines if line.step_agreement],
@@ -203,7 +203,7 @@ class Source:
 
     @property
     def answer(self) -> str:
-        """Which of the speed-ups of its first table that has ours beside them are ours too, which aren't, and why."""
+        """Says which speed-ups of the first table with ours beside them are ours too, which aren't, and why."""
         lines = next(([line for line in table.lines if line.agreement] for table in self.tables
                       if table.speed and any(line.agreement for line in table.lines)), [])
         same, other = ([f"{line.variant} ({line.ours_ratio}, published {line.ratio})" for line in lines
@@ -219,7 +219,7 @@ class Source:
 
 
 def summary(sources: Sequence[Source]) -> dict:
-    """How many of the published gains that ours stand beside are ours too: a row a source, and all; as Table.told."""
+    """How many published gains with ours beside them are ours too: a table as Table.told, a row a source, and all."""
     rows = [(source.title, source.judged) for source in sources if any(source.judged.values())]
     if rows:
         rows.append(("all", {kind: [one for _, judged in rows for one in judged[kind]] for kind in rows[0][1]}))
@@ -230,7 +230,7 @@ def summary(sources: Sequence[Source]) -> dict:
 
 
 def _told(columns: Sequence[tuple[str, str]], rows: list[list[str]]) -> dict:
-    """A table as those of `stepladder report` are told, of columns with their titles and alignments."""
+    """A table in the form of those of `stepladder report`, from rows and columns' titles and alignments."""
     return {"heading": "", "rows": rows,
             "columns": [{"title": title, "unit": "", "align": align, "priority": 0, "reasons": False, "meaning": ""}
                         for title, align in columns]}
@@ -242,7 +242,7 @@ def agrees(ratio: float) -> bool:
 
 
 def told_by(results: Sequence[Results]) -> bool:
-    """Whether a published row may stand beside one of these: of trainers of one's own there is none."""
+    """Whether a published row may stand beside one of `results`: none may beside trainers of one's own."""
     return not results or any(not one.of_others or any(workload.ladder in PEERS for workload in one.workloads)
                               for one in results)
 
@@ -261,7 +261,7 @@ def load(folder: Path = FOLDER) -> list[dict]:
 
 
 def rows(source: dict) -> Iterator[dict]:
-    """Every published value of a source as a row of its own, what its table says filled in."""
+    """Every published value of a source as a row of its own, with the table's device, B, T, ... filled in."""
     for table in source["tables"] + source["not_applicable"]:
         for row in table["rows"]:
             common = {key: row.get(key, table.get(key, default)) for key, default in (
@@ -323,7 +323,7 @@ class _Found:
 
 
 class _Column:
-    """Counterparts of a table's rows, from the workload that has the most of them, of those the one like it most."""
+    """Our counterparts of a table's rows, from the workload with most of them; of several, the one most like the table's."""
 
     def __init__(self, table: dict, names: list[str | list[str] | None], results: list[Results]):
         self.table, self.names, self.all = table, names, results
@@ -354,8 +354,8 @@ class _Column:
         return f"{workload.device}, {workload.model}, B = {workload.B}, T = {workload.T}"
 
     def _find(self, name: str, row: dict) -> _Found | None:
-        """On the main workload; on one like it where the row says that its batch or devices are others; on any batch for
-        a rung that chooses its own."""
+        """Our counterpart on the main workload; on one like it where the row says that its batch or devices are others;
+        on any batch for a rung that chooses its own."""
         if not self.main:
             return None
         main, workload = self.main
@@ -369,7 +369,7 @@ class _Column:
 
     @property
     def missing(self) -> list[str]:
-        """What was not measured; the ladder, where nothing of it was."""
+        """The counterparts that were not measured; their ladder, where nothing of it was."""
         listed = [(item, found) if isinstance(item, list) else ([item], found)
                   for item, found in zip(self.names, self.found) if item]
         names = [name for item, found in listed for name, one in zip(item, found) if one is None]
@@ -386,19 +386,19 @@ class _Column:
 
 
 def _named(workload: Workload, name: str) -> Row | None:
-    """A row that is ok, by its name here or, in the results of its own ladder, without the ladder's."""
+    """A row that is ok, by its name or, in the results of its own ladder, by its name without the ladder's."""
     row = workload.find(name) or (workload.find(name.removeprefix(f"{workload.ladder}/")) if workload.ladder else None)
     return row if row and row.ok else None
 
 
 def _beside(table: dict, quantity: str, results: list[Results], shown: Table) -> None:
-    """Fills in ratios, and ours."""
+    """Fills in the published ratios, and our columns."""
     rows = table["rows"]
     names = [[row["ours"], *row.get("beside", [])] for row in rows]
     width = max(map(len, names))
     columns = [_Column(table, [row[i] if i < len(row) else None for row in names], results) for i in range(width)]
     missing = columns[0].missing
-    columns.sort(key=lambda column: column.main is None)  # judged by the first of which anything is measured
+    columns.sort(key=lambda column: column.main is None)  # rows are judged by the first with a measurement
     if columns[0].main is None:
         shown.missing = f"none of its rows was measured on {table.get('model', 'gpt2')}" + \
             (f" with T = {table['T']}" if table["T"] else "") + \
@@ -427,7 +427,7 @@ def _beside(table: dict, quantity: str, results: list[Results], shown: Table) ->
 
 
 def _fill_pairs(rows: list[dict], quantity: str, columns: list[_Column], shown: Table) -> None:
-    """Fills in what a row's pair of ours gives, judged as how many times as fast the second is."""
+    """Fills in the value of each row's pair of our rows, judged by how many times as fast the second is."""
     value_of, gain_from = OF_PAIR[quantity]
     for i, (row, line) in enumerate(zip(rows, shown.lines)):
         published = gain_from(row["value"])
@@ -462,21 +462,21 @@ def _fill(cell: Ours, column: _Column, quantity: str, i: int, others: list[int |
 
 
 def _as_many(table: dict, before: int, after: int, ours_before: _Found, ours_after: _Found) -> bool:
-    """Whether our batch grows from one row to the other as the published one does, for what grows with it."""
+    """Whether our batch grows from one row to the other as the published one does, for quantities that grow with it."""
     batches = [table["rows"][i].get("B") or table["B"] for i in (before, after)]
     return None in batches or ours_after.workload.B * batches[0] == ours_before.workload.B * batches[1]
 
 
 def _gain_of(after: _Found, before: _Found) -> float:
-    """How many times as fast, per token. Rounds pair within a part alone."""
+    """How many times as fast `after` is as `before`, per token. Rounds are paired only within a part."""
     if after.results is before.results:
         return after.row.speedup_over(before.row)
     return after.row.tokens_per_second / before.row.tokens_per_second
 
 
 def _beside_profile(table: dict, quantity: str, profiles: Sequence[Profile], shown: Table) -> None:
-    """Fills in the fastest profile's share of the step, not of one in 8 bits while there are others, which no published
-    one is in; a row's `ours` are phases or kernel types, added up."""
+    """Fills in shares of the step from the fastest profile, from one in 8 bits only if there are no others, as no
+    published profile is in 8 bits. A row's `ours` are phases or kernel types, added up."""
     parts_of = OF_PROFILE[quantity]
     profile = min((one for one in profiles if one.workload.startswith("gpt2,") and sum(parts_of(one).values()) > 0),
                   key=lambda one: (sources.LADDER.get(one.rung, {}).get("math") == "fp8", one.ms), default=None)
@@ -514,7 +514,7 @@ def _add_up(table: dict, shown: Table) -> None:
 
 
 def _gain(reference: float, value: float, more_is_better: bool) -> float:
-    """How many times better than the reference."""
+    """How many times better `value` is than the reference."""
     return value / reference if more_is_better else reference / value
 
 
@@ -538,7 +538,7 @@ def _setting(table: dict) -> str:
 
 
 def _unlike(row: dict, table: dict) -> str:
-    """What is said of the row alone."""
+    """What a row says of itself beside its table: metric, B, T and devices."""
     parts = [row[name].replace("_", " ") for name in ("metric",) if name in row]
     parts += [f"{name} = {row[name]}" for name in ("B", "T") if row.get(name)]
     return ", ".join(parts + ([f"{row['devices']} devices"] if "devices" in row else []))

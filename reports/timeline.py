@@ -6,13 +6,13 @@ from markupsafe import Markup, escape
 from profiles import Profile, Stretch
 
 LOOKS = 12  # classes t0, t1, ... of page.css
-NO_GAP_MS = 0.006  # what a stretch itself has no more of, and a rounding
+NO_GAP_MS = 0.006  # larger than the gaps that a stretch may have within, and a rounding
 _WIDTH, _STRIP, _TEXT = 1000, 34, 18  # in the SVG's own units
 
 
 def _strip(stretches: Sequence[Stretch], name_of: Callable[[Stretch], str], y: int, end_ms: float) -> tuple[str, str]:
-    """Its rectangles, those of one name in a group with a tip; and the legend, the longest first."""
-    joined: dict[str, list[list[float]]] = {}  # begin and end of what is of one name without a gap, by name
+    """The strip's rectangles, those of one name in a group with a tip, and its legend, the longest first."""
+    joined: dict[str, list[list[float]]] = {}  # begins and ends of what has no gap, by name
     last, done = None, 0.0
     for stretch in stretches:
         name, end = name_of(stretch), stretch.start_ms + stretch.ms
@@ -35,7 +35,7 @@ def _strip(stretches: Sequence[Stretch], name_of: Callable[[Stretch], str], y: i
 
 
 def figure(profile: Profile) -> Markup:
-    """The last traced step of a profile; "" where that has no timeline."""
+    """The last traced step of a profile; "" for a profile without a timeline."""
     if not profile.timeline:
         return Markup()
     end_ms = max(stretch.start_ms + stretch.ms for stretch in profile.timeline)

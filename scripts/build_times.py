@@ -39,7 +39,7 @@ def cpu_seconds() -> float:
 
 
 def built(command: str, folder: Path) -> float:
-    """Runs a command of the build in its folder; the CPU seconds that it took."""
+    """Runs a command of the build in its folder. Returns the CPU seconds that it took."""
     before = cpu_seconds()
     run = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, check=False)
     if run.returncode:
@@ -49,7 +49,7 @@ def built(command: str, folder: Path) -> float:
 
 
 def measure(folder: Path, programs: Sequence[str]) -> tuple[float, dict[str, float]]:
-    """Builds what will be in bin/. The CPU seconds of what several programs need, and of what each needs alone."""
+    """Builds `programs`. Returns the CPU seconds of what several programs need, and of what each program alone needs."""
     users: dict[str, set[str]] = {}  # by command
     for program in programs:
         for command in commands_of(folder, f"bin/{program}"):
@@ -65,7 +65,7 @@ def measure(folder: Path, programs: Sequence[str]) -> tuple[float, dict[str, flo
 
 
 def table(shared: float, alone: dict[str, float]) -> Iterable[str]:
-    """Lines of Markdown."""
+    """The table as lines of Markdown."""
     yield "| rung | lines | changed | CPU seconds |"
     yield "|---|---|---|---|"
     yield f"| what all share | | | {shared:.1f} |"

@@ -22,11 +22,11 @@ struct ProfileOptions {
   int64_t warmup = 5;
   double timeout = 1800.0;
   bool wide = false;
-  RungSettings settings;  // what the rung is given
+  RungSettings settings;  // of the rung
 
   ProfileOptions() { settings.steps = 10; }
 
-  /// The options of a rung that say what a step is.
+  /// The options of a rung that determine what a step does.
   std::vector<Option> of_rung() {
     std::vector<Option> chosen;
     for (Option option : settings.options()) {
@@ -69,7 +69,7 @@ void check_place(const ProfileOptions& options) {
   AtomicFile probe(options.out);
 }
 
-/// Throws InputError where --trace can't be written, would replace another file, or is what --out is.
+/// Throws InputError where --trace can't be written, would replace another file, or names the file of --out.
 void check_trace(const ProfileOptions& options) {
   check_same_kind(options.trace, "timeline", "name another --trace");
   make_folder_of(options.trace);
@@ -89,7 +89,7 @@ int trace(ProfileOptions& options) {
   if (!options.trace.empty()) check_trace(options);
   const DeviceProbe probe = require_device(settings.backend, settings.device);
   const Preset& preset = preset_for(options.preset, probe.device);
-  // Another model has sequences of its own length, and a rung of the largest batch looks for it.
+  // A --model keeps its own sequence length, and a rung of the largest batch searches for its batch.
   if (!settings.model && !settings.seq) settings.seq = preset.seq;
   if (!settings.model) settings.model = preset.model;
   if (!settings.batch && rung.batch != BatchSize::largest) settings.batch = preset.batch.front();
@@ -100,7 +100,7 @@ int trace(ProfileOptions& options) {
   workload.device = probe.device;
   workload.config["model"] = *settings.model;
   ProfileOptions defaults;
-  defaults.settings.steps = RungSettings().steps;  // the rung's own
+  defaults.settings.steps = RungSettings().steps;  // the rung's default
   workload.command = {workload.program.command.front()};
   const auto add = [&](const std::vector<std::string>& arguments) {
     workload.command.insert(workload.command.end(), arguments.begin(), arguments.end());
@@ -145,7 +145,7 @@ int trace(ProfileOptions& options) {
   return kExitOk;
 }
 
-/// Profiles; that a part of a file failed stands in that file too.
+/// Traces the rung. Where the profile of a part of a file fails, notes that in the file.
 int profile(ProfileOptions& options) try { return trace(options); } catch (const Error& e) {
   if (e.code() == kExitFailed && !options.out.empty() && !options.part.empty()) {
     const Json context = machine_context(require_device(options.settings.backend, options.settings.device));

@@ -16,13 +16,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kUnknown = "other";  // kind of a kernel, and phase, of no op that is known
+constexpr const char* kUnknown = "other";  // kind and phase of a kernel whose op is unknown
 
 double ms_of(int64_t ns) {
   return static_cast<double>(ns) * 1e-6;
 }
 
-/// What takes longest first.
+/// `times` as a list, the longest time first.
 template <class Time>
 std::vector<std::pair<std::string, Time>> by_time(const std::map<std::string, Time>& times) {
   std::vector<std::pair<std::string, Time>> sorted(times.begin(), times.end());
@@ -58,7 +58,7 @@ void Profile::add(const Tracing::Step& step, const std::vector<OpCall>& calls, d
     op.floor_ms += ceilings_.floor_ms(call.bytes, call.flops, call.math);
     ++op.count;
   }
-  int64_t done = 0;  // everything before it is accounted for
+  int64_t done = 0;  // time before it is accounted for
   for (const Span& span : step.times.spans) {
     const OpCall* call = span.call >= 0 ? &calls.at(static_cast<size_t>(span.call)) : nullptr;
     const std::string kind = call ? name_of(call->kind) : kUnknown;

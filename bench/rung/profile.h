@@ -15,10 +15,10 @@
 
 namespace stepladder {
 
-/// The phases of a profile must add up to the step as the device's own timer has it, within this.
+/// The phases of a profile must add up to the step as the device's own timer has it, within this share.
 inline constexpr double kPhasesApart = 0.02;
 
-/// And the host's clock, the device's timer and the tracer's records must agree on the step within this.
+/// The host's clock, the device's timer and the tracer's records must agree on the step within this share.
 inline constexpr double kClocksApart = 0.01;
 
 /// Adds up the traced steps of a run.
@@ -26,12 +26,12 @@ class Profile {
  public:
   explicit Profile(Ceilings ceilings) : ceilings_(std::move(ceilings)) {}
 
-  /// A step, whose times are `step_ms` by the host's clock and `device_ms` by the device's timer; `calls` are
+  /// Adds a step, which took `step_ms` by the host's clock and `device_ms` by the device's timer; `calls` are
   /// Tracing::calls(). Where spans overlap, a phase gets the time that no earlier span has.
   void add(const Tracing::Step& step, const std::vector<OpCall>& calls, double step_ms, double device_ms);
 
-  /// What docs/results-schema.md calls `profile`, as means over the steps. `source` is where the times come
-  /// from, `untraced_ms` the step time without tracing where it is known.
+  /// The object that docs/results-schema.md calls `profile`, with means over the steps. `source` tells where
+  /// the times come from, `untraced_ms` is the step time without tracing where it is known.
   nlohmann::ordered_json json(const std::string& source, std::optional<double> untraced_ms) const;
 
  private:
@@ -50,7 +50,7 @@ class Profile {
     MathMode math = MathMode::fp32;
     double ms = 0.0, bytes = 0.0, flops = 0.0, floor_ms = 0.0;
     int64_t count = 0;
-    std::set<std::string> types;  // of its calls
+    std::set<std::string> types;  // of the op's calls
   };
   PhaseTime& phase(const std::string& name);
   double per_step(double total) const { return total / static_cast<double>(steps_); }
@@ -63,16 +63,16 @@ class Profile {
   std::map<std::string, OpTime> ops_;
 };
 
-/// Traces the steps of a run from one on.
+/// Traces the steps of a run from a given step on.
 class StepTracer {
  public:
-  /// From here on every op of `ops`, which outlives this, is noted, which costs host time. The step before
-  /// `first` is traced too but left out, since it sets tracing up.
+  /// Starts tracing the ops of `ops`, which must outlive the tracer; costs host time. The step before `first`
+  /// is traced too but left out, since it sets tracing up.
   StepTracer(Ops& ops, const Config& config, int64_t first);
 
   void begin_step(int64_t step);
   void end_step(int64_t step, double step_ms);
-  /// As Profile::json().
+  /// Profile::json() of the traced steps.
   nlohmann::ordered_json json(std::optional<double> untraced_ms) const;
   const Tracing::Step& last_step() const { return last_; }
   const std::vector<OpCall>& calls() const { return tracing_.calls(); }
@@ -85,7 +85,7 @@ class StepTracer {
   Tracing::Step last_;
 };
 
-/// A kernel's name without what is around it: demangled, no namespaces, no parameters.
+/// A kernel's name, demangled, without namespaces, return type and parameters.
 /// "_ZN10stepladder11gelu_kernelIfEEvPfPKf" is "gelu_kernel<float>".
 std::string short_kernel_name(const std::string& name);
 

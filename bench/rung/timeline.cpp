@@ -13,11 +13,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kUnknown = "other";  // an op that is not known
+constexpr const char* kUnknown = "other";  // phase and type of a span without a known op
 constexpr int64_t kProcess = 1;
 constexpr int64_t kNoGapNs = 5'000;
 
-/// Slices of one kind. Those that overlap lie on tracks of their own.
+/// Adds slices of one kind to `events`. Slices that overlap lie on different tracks.
 class Tracks {
  public:
   Tracks(Json& events, std::string name, int64_t first)
@@ -51,8 +51,8 @@ class Tracks {
  private:
   Json& events_;
   const std::string name_;
-  const int64_t first_;          // track
-  std::vector<int64_t> ends_{};  // of the last slice of each track
+  const int64_t first_;          // the first track's number
+  std::vector<int64_t> ends_{};  // the end of each track's last slice
 };
 
 }  // namespace
@@ -65,15 +65,14 @@ std::string timeline(const Tracing::Step& step, const std::vector<OpCall>& calls
     return span.call < 0 ? nullptr : &calls.at(static_cast<size_t>(span.call));
   };
   const auto phase_of = [&](const Span& span) { return call_of(span) ? call_of(span)->phase : kUnknown; };
-  /// Where the stretch of spans ends that begins at `i` and is alike; and the time by which all of it is
-  /// done.
+  /// The end of the stretch of alike spans that begins at `i`, and the time by which all of them are done.
   const auto stretch = [&](size_t i, auto alike) {
     size_t end = i;
     int64_t done = 0;
     for (; end < spans.size() && alike(spans[end]); ++end) done = std::max(done, spans[end].end_ns);
     return std::pair(end, done);
   };
-  int64_t before = 0;  // the end of the phase before, which a phase begins after
+  int64_t before = 0;  // the end of the phase before: no phase begins earlier
   for (size_t i = 0; i < spans.size();) {
     const std::string phase = phase_of(spans[i]);
     const auto [end, done] = stretch(i, [&](const Span& span) { return phase_of(span) == phase; });

@@ -15,8 +15,8 @@ namespace stepladder {
 std::string timeline(const Tracing::Step& step, const std::vector<OpCall>& calls, const std::string& title);
 
 /// The field `timeline` of a profile (docs/results-schema.md): stretches of `step` that are of one phase and
-/// one type of kernel, in their order. Gaps of at most 5 us are no gaps; of what overlaps, the later begins
-/// where the earlier ends.
+/// one type of kernel, in their order. Gaps of at most 5 us are closed; of overlapping spans, the later
+/// begins where the earlier ends.
 nlohmann::ordered_json stretches(const Tracing::Step& step, const std::vector<OpCall>& calls);
 
 }  // namespace stepladder
