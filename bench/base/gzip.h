@@ -1,4 +1,4 @@
-// gzip's format (RFC 1952), as kept results files are stored.
+// The gzip format (RFC 1952), in which results files may be kept.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace stepladder {
 
-/// Whether a file is to be gzip's by its name.
+/// Whether a file's name says that it is gzip-compressed.
 inline bool is_gzip_name(std::string_view path) {
   return path.ends_with(".gz");
 }
@@ -14,8 +14,8 @@ inline bool is_gzip_name(std::string_view path) {
 /// `text` compressed; equal texts give equal bytes, since no time is stored.
 std::string gzipped(std::string_view text);
 
-/// The text of a gzip file of one or several members; a text that isn't gzip's as it is. Throws InputError
-/// where it is damaged, ends early, or holds more than 1 GiB.
+/// Decompresses a gzip file of one or several members; returns other text unchanged. Throws InputError where
+/// gzip's data are damaged, end early, or hold more than 1 GiB.
 std::string gunzipped(std::string text);
 
 }  // namespace stepladder

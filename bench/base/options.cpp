@@ -49,7 +49,7 @@ std::string problem(const Option& option, const std::string& text) {
   }
 }
 
-/// The items of "a,b", as many as its commas say.
+/// The items of a list such as "a,b", empty items included.
 std::vector<std::string> items_of(const std::string& text) {
   std::vector<std::string> items;
   for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
@@ -59,7 +59,7 @@ std::vector<std::string> items_of(const std::string& text) {
   return items;
 }
 
-/// The same for a list.
+/// "" when each item of a list with commas is allowed, else what is wrong with the first that isn't.
 std::string problem_of_items(const Option& option, const std::string& text) {
   for (const std::string& item : items_of(text)) {
     if (item.empty()) return cat("'", printable(text, 200), "' has an empty item");
@@ -90,7 +90,7 @@ template <class T>
 nlohmann::ordered_json json_of(const T& value) {
   return value;
 }
-/// The float that was typed, not its neighbour in double.
+/// The decimal number that was typed, 0.1 for example, not the float's exact value.
 nlohmann::ordered_json json_of(float value) {
   return of_float(value);
 }
@@ -99,17 +99,17 @@ nlohmann::ordered_json json_of(const std::optional<T>& value) {
   return value ? json_of(*value) : nlohmann::ordered_json();
 }
 
-/// The subcommand that was being parsed, innermost.
+/// The innermost subcommand that was being parsed.
 const CLI::App& active(const CLI::App& app) {
   const auto chosen = app.get_subcommands();
   return chosen.empty() ? app : active(*chosen.front());
 }
 
-/// Names what was not understood and what is closest to it.
+/// The error for a word that was not understood, with the nearest option or command.
 std::string unexpected(const CLI::App& app, const std::string& extra) {
   const CLI::App& at = active(app);
   const std::string name = extra.substr(0, extra.find('='));
-  // Of another command's option the nearest here would mislead.
+  // Where another command has the option, the nearest option of this one would mislead.
   std::vector<std::string> owners;
   for (const CLI::App* sub : app.get_subcommands({}))
     if (name.starts_with("--") && sub->get_option_no_throw(name)) owners.push_back(sub->get_name());
@@ -133,17 +133,17 @@ bool in(const std::vector<std::string>& groups, const Option& option) {
   return std::ranges::find(groups, option.group) != groups.end();
 }
 
-constexpr size_t kHelpColumn = 34;  // where what an option does begins
+constexpr size_t kHelpColumn = 34;  // where the descriptions of options begin
 
-/// A text in the right column of help; CLI11 indents what follows a line's end.
+/// A text folded for the right column of the help; CLI11 indents its further lines.
 std::string help_column(const std::string& text) {
   return folded(text, std::max(prose_width(), kHelpColumn + 30) - kHelpColumn);
 }
 
 constexpr const char* kHelpAll = "--help-all";
 
-/// The options of a command, and its help: of all of them, or of its usual ones. (CLI11 does not name those
-/// that it hides in errors either.)
+/// Adds a command's options to `app`, and the help of all options or of the usual ones alone. (CLI11's errors
+/// don't name options that its help hides.)
 void add(CLI::App& app, const Command& command, bool usual_alone) {
   const auto is_usual = [&](const Option& option) {
     return command.usual.empty() || command.usual.contains(option.name);
@@ -201,7 +201,7 @@ void add(CLI::App& app, const Command& command, bool usual_alone) {
   }
 }
 
-/// The words of a command line, without the -- between a command's options and what it takes as it is.
+/// The words of a command line, without the -- between a command's options and its `rest`.
 std::vector<std::string> without_separator(std::vector<std::string> words,
                                            const std::vector<Command>& commands) {
   if (words.size() < 2) return words;
@@ -210,7 +210,7 @@ std::vector<std::string> without_separator(std::vector<std::string> words,
   size_t at = 2;
   while (at < words.size() && words[at].size() > 2 && words[at].starts_with("--")) {
     const auto option =
-        std::ranges::find(chosen->options, words[at].substr(2), &Option::name);  // not of --name=value
+        std::ranges::find(chosen->options, words[at].substr(2), &Option::name);  // none for --name=value
     const bool takes_next = option != chosen->options.end() && !std::holds_alternative<bool*>(option->value);
     at += takes_next ? 2 : 1;
   }
@@ -218,21 +218,22 @@ std::vector<std::string> without_separator(std::vector<std::string> words,
   return words;
 }
 
-/// Whether standard output is a pipe whose reader has enough, as `head` has.
+/// Whether standard output is a pipe that its reader has closed, as `head` does.
 bool reader_is_gone() {
   pollfd out = {STDOUT_FILENO, POLLOUT, 0};
   return ::poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
 }
 
-/// `exit_code`. Throws Error where what was printed could not be written, to a full disk for example.
+/// Flushes standard output and returns `exit_code`. Throws Error where the output could not be written, to a
+/// full disk for example.
 int flushed(int exit_code) {
   std::cout.flush();
   if (std::cout.bad() && !reader_is_gone()) throw Error("the output could not be written: is the disk full?");
   return exit_code;
 }
 
-/// Puts something in the place of standard streams that are closed, or the next file opened would be printed
-/// into. Writing there fails.
+/// Opens /dev/null in place of closed standard streams: otherwise output would go into the next file opened.
+/// Writing to it fails, since it is opened for reading.
 void fill_standard_streams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(fd, F_GETFD) == -1) ::open("/dev/null", O_RDONLY);  // takes the lowest number that is free
@@ -283,7 +284,7 @@ int run_command_line(const Command& program, const std::string& version, int arg
   } catch (const CLI::Success& e) {
     return flushed(app.exit(e));
   } catch (const CLI::ParseError& e) {
-    // What was not understood explains what is missing.
+    // A word that was not understood also explains a missing argument.
     const auto extras = active(app).get_prefix_command() ? std::vector<std::string>() : app.remaining(true);
     throw InputError(extras.empty() ? e.what() : unexpected(app, extras.front()));
   }

@@ -11,7 +11,7 @@ const std::string& shared_dir() {
     namespace fs = std::filesystem;
     std::error_code none;
     const fs::path folder = fs::read_symlink("/proc/self/exe", none).parent_path();
-    // From an installation's bin/ and libexec/stepladder/, and from a source tree's build/PRESET/bin/.
+    // Programs lie in an installation's bin/ or libexec/stepladder/, or in a source tree's build/PRESET/bin/.
     for (const char* up : {"../share/stepladder", "../../share/stepladder", "../../.."})
       if (const fs::path shared = folder / up; fs::exists(shared / "scripts/peers", none))
         return fs::canonical(shared).string();

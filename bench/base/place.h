@@ -1,13 +1,14 @@
-// Where what comes with the programs lies: ladders of peers, trainers' sources, Python, the default text.
+// Folders of the files that come with the programs: ladders of peers, trainers' sources, Python, the default
+// text.
 #pragma once
 
 #include <string>
 
 namespace stepladder {
 
-/// The folder that has it, laid out as the repository: PREFIX/share/stepladder of an installed program; the
-/// source tree in which it lies, which may have been moved since it was built; else the one it was built
-/// from.
+/// The folder of these files, laid out as the repository: PREFIX/share/stepladder of an installed program;
+/// the source tree around the program, which may have been moved since the build; else the source tree that
+/// it was built from.
 const std::string& shared_dir();
 
 /// Where an installed package keeps the default text and vocabulary: stepladder/data in the user's cache

@@ -12,7 +12,7 @@
 namespace stepladder {
 
 std::optional<double> process_start_ms(pid_t pid) {
-  // In a namespace of process ids /proc may know this process by another one.
+  // In a namespace of process ids /proc may know this process by another id.
   std::ifstream file(pid == 0 ? "/proc/self/stat" : cat("/proc/", pid, "/stat"));
   // The command, field 2, is in parentheses and may hold anything; field 22 is the start in ticks since boot.
   std::string skipped;

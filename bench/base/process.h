@@ -1,4 +1,4 @@
-// Processes as the kernel's record has them.
+// When a process started, from /proc.
 #pragma once
 
 #include <sys/types.h>
@@ -7,10 +7,10 @@
 
 namespace stepladder {
 
-/// Milliseconds from the boot to the start of a process, or of this one where `pid` is 0; those that the
-/// machine was suspended count. Resolution is a clock tick, 10 ms. Nothing where it is gone.
+/// Milliseconds from boot to the start of a process, or of this process where `pid` is 0; time suspended
+/// counts. Resolution is a clock tick, 10 ms. Nothing where the process is gone.
 std::optional<double> process_start_ms(pid_t pid);
-/// Milliseconds from the boot to now, those that the machine was suspended included.
+/// Milliseconds from boot to now; time suspended counts.
 double ms_since_boot();
 
 }  // namespace stepladder

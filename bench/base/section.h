@@ -1,4 +1,4 @@
-// A section of a report as data, and what renders it. Nothing but what made the section words or decides.
+// A section of a report as data, and its renderers, which add no words and decide nothing.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,13 +9,14 @@
 
 namespace stepladder {
 
-/// A line that stands between the reader and a wrong reading of the tables.
+/// A line that keeps the reader from misreading the tables.
 struct Note {
   std::string text;
-  bool warning = false;  // of the measurement; else of how to read it
+  bool warning = false;  // about the measurement; else how to read it
 };
 
-/// A number that answers a question, "Fastest step: 27.55 ms", and what it is of. A page has room for them.
+/// A number that answers a question, "Fastest step: 27.55 ms", with details in `more`. Only the page shows
+/// facts.
 struct Fact {
   std::string title, value, more = {};
 };
@@ -24,21 +25,22 @@ struct Section {
   std::string heading = {};
   std::vector<std::string> sentences = {};
   std::vector<Fact> facts = {};
-  std::vector<Table> tables = {};  // each with the heading that it has
+  std::vector<Table> tables = {};  // each with its own heading, if any
   std::vector<Note> notes = {};
 
-  /// "x baseline: times as fast as the lowest rung.": each column of a meaning once, of those that are shown.
+  /// "x baseline: times as fast as the lowest rung.": the meaning of each column shown, where it has one,
+  /// once.
   std::string legend(bool wide = true) const;
-  /// The heading as it is, sentences and notes folded to the terminal's width, and the tables as
-  /// Table::terminal() has them.
+  /// The section for a terminal: the heading as it is, sentences and notes folded to the terminal's width,
+  /// and the tables as Table::terminal() has them.
   std::string terminal(bool wide) const;
-  /// Headings are of `level` and, of tables, one below it.
+  /// The section as Markdown, its heading of `level`, its tables' headings one level below.
   std::string markdown(int level = 2) const;
-  /// Its parts by name, and its legend.
+  /// The section's parts by name, and its legend.
   nlohmann::ordered_json json() const;
 };
 
-/// One after the other.
+/// The sections one after the other.
 std::string terminal(const std::vector<Section>& sections, bool wide);
 std::string markdown(const std::vector<Section>& sections, int level = 2);
 

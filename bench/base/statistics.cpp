@@ -55,7 +55,8 @@ Estimate median_over_rounds(std::span<const double> rounds) {
   if (n < 2) return estimate;
   std::vector<double> sorted(rounds.begin(), rounds.end());
   std::ranges::sort(sorted);
-  // Left out at each end: the most that, with fewer, lie below the true median in 2.5 % of cases or less.
+  // Left out at each end: the largest number such that so many rounds or fewer lie below the true median in
+  // at most 2.5 % of cases.
   const boost::math::binomial lie_below(static_cast<double>(n), 0.5);
   const auto out = static_cast<size_t>(quantile(lie_below, 0.025));
   estimate.interval = Interval{sorted[out], sorted[n - 1 - out]};
@@ -66,7 +67,7 @@ size_t warmup_steps(std::span<const double> step_ms, size_t requested) {
   if (requested == 0) return 0;
   if (requested >= step_ms.size()) return step_ms.size();
   const size_t limit = requested + (step_ms.size() - requested) / 2;
-  std::vector<double> least(step_ms.begin(), step_ms.end()), most = least;  // of a step and those after it
+  std::vector<double> least(step_ms.begin(), step_ms.end()), most = least;  // of each step and those after it
   for (size_t i = step_ms.size() - 1; i-- > requested;) {
     least[i] = std::min(least[i], least[i + 1]);
     most[i] = std::max(most[i], most[i + 1]);

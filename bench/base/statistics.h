@@ -15,8 +15,8 @@ double quantile(std::span<const double> samples, double q);
 /// quantile(samples, 0.5).
 double median(std::span<const double> samples);
 
-/// A median over rounds, and between which bounds it lies: interval_name(rounds) says how surely. None from a
-/// single round, which tells no spread.
+/// The bounds of a median over rounds; interval_name(rounds) says how surely they hold. A single round has
+/// none.
 struct Interval {
   double lo = 0.0, hi = 0.0;
 };
@@ -26,21 +26,21 @@ struct Estimate {
   int64_t rounds = 0;
 };
 
-/// The same in another unit: times `factor`.
+/// An estimate in another unit: value and interval times `factor`.
 Estimate scaled(Estimate estimate, double factor);
 std::optional<Estimate> scaled(const std::optional<Estimate>& estimate, double factor);
 
-/// The least rounds that have an interval of 95 %: their range holds the true median with a probability of
+/// Fewest rounds that have a 95 % interval: the range of n rounds holds the true median with a probability of
 /// 1 - 2^(1-n).
 inline constexpr int64_t kLeastRoundsForInterval = 6;
-/// What an interval over so many rounds is: "95 % interval", or below six "range (75 %)"; "interval" where
-/// there is none.
+/// What an interval over so many rounds is called: "95 % interval", or below six "range (75 %)"; "interval"
+/// below two, where there is none.
 std::string interval_name(int64_t rounds);
 
-/// Median over rounds with its 95 % interval: the k-th smallest and largest of n rounds, where less than k
-/// are below the true median with a probability of at most 2.5 % (Binomial(n, 1/2), whatever the
-/// distribution). Up to eight rounds that is their range. Rounds are the unit because the steps within a run
-/// are correlated. Throws std::invalid_argument on no rounds.
+/// Median over rounds with its 95 % interval: the k-th smallest and largest of n rounds, where fewer than k
+/// rounds are below the true median with a probability of at most 2.5 % (Binomial(n, 1/2), whatever the
+/// distribution). Up to eight rounds the interval is their range. Rounds are the unit because the steps
+/// within a run are correlated. Throws std::invalid_argument on no rounds.
 Estimate median_over_rounds(std::span<const double> rounds);
 
 /// Steps at the head of a run to leave out of its summary: at least `requested`, and more while one of the

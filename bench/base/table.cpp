@@ -9,7 +9,7 @@
 namespace stepladder {
 namespace {
 
-constexpr size_t kRule = 20;  // dashes over a last column, whose text may be long
+constexpr size_t kRule = 20;  // most dashes below the header of a last column of text
 
 std::string padded(const std::string& text, size_t to, Align align) {
   const std::string space(to - std::min(to, text_width(text)), ' ');
@@ -20,7 +20,7 @@ std::string figures(double value, std::optional<int> digits) {
   return digits ? fixed(value, *digits) : sized(value);
 }
 
-/// A cell where there is not room for everything.
+/// A cell's text with its interval in brackets.
 std::string text_in(const Cell& cell) {
   return printable(cell.between.empty() ? cell.text : cat(cell.text, " (", cell.between, ")"), kMaxCell);
 }
@@ -91,7 +91,7 @@ std::vector<size_t> Table::widths() const {
   return widths;
 }
 
-/// What the last column takes at least: a text may go on, as nothing stands behind it.
+/// Least width of the last column: its text may run on, as nothing follows it.
 size_t Table::least_of_last() const {
   const Column& last = columns_.back();
   if (last.spare > 0) return widths().back();
@@ -136,7 +136,7 @@ std::string Table::terminal(bool wide, size_t width) const {
   const size_t last = columns_.size() - 1;
   std::vector<size_t> room = widths();
   const auto [shown, left_out] = fitting(wide ? SIZE_MAX : width);
-  std::vector<std::string> ends;  // the last cells
+  std::vector<std::string> ends;  // each row's last cell
   for (const auto& row : rows_) ends.push_back(text_in(row.back()));
   std::string below;
   if (columns_[last].reasons && !wide) {

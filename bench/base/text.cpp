@@ -21,7 +21,8 @@ std::string formatted(Float number, Format... format) {
   return {buffer.data(), end};
 }
 
-/// The first character of UTF-8, and of how many bytes it is; none and 1 where they are none.
+/// The first UTF-8 character of `text` and its number of bytes; nothing and 1 where the first byte begins no
+/// valid one.
 std::pair<std::optional<char32_t>, size_t> character_at(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   if (byte(0) < 0x80) return {byte(0), 1};
@@ -38,13 +39,14 @@ std::pair<std::optional<char32_t>, size_t> character_at(std::string_view text) {
   return {code, size};
 }
 
-/// Whether it moves a terminal's cursor, starts a command to it, or turns the direction of the text.
+/// Whether a character moves a terminal's cursor, starts a command to the terminal, or turns the direction of
+/// text.
 bool is_control(char32_t code) {
   return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x061c || code == 0x200e || code == 0x200f ||
          (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
 }
 
-/// Each byte as '?' of the characters that are `bad`, which gets a character's code, if it has one, and
+/// `text` with '?' for each byte of its bad characters. `bad` gets a character's code, if it has one, and
 /// bytes.
 template <class Bad>
 std::string without(std::string text, const Bad& bad) {
@@ -56,11 +58,11 @@ std::string without(std::string text, const Bad& bad) {
   return text;
 }
 
-/// Of at most `width` columns, broken at spaces where there are any.
+/// The text in lines of at most `width` columns, broken at spaces where there are any.
 std::vector<std::string> lines_of(std::string text, size_t width) {
   std::vector<std::string> lines;
   while (text_width(text) > width) {
-    size_t end = 0;  // of what fits
+    size_t end = 0;  // end of the text that fits
     for (size_t columns = 0; (columns += (text[end] & 0xC0) != 0x80) <= width;) ++end;
     const size_t space = text.rfind(' ', end);
     const bool word = space != std::string::npos && space > 0;
@@ -71,7 +73,7 @@ std::vector<std::string> lines_of(std::string text, size_t width) {
   return lines;
 }
 
-constexpr double kMany = 1e15;  // beyond which a double has no digit behind the point
+constexpr double kMany = 1e15;  // larger numbers are written in scientific notation
 
 }  // namespace
 
@@ -156,7 +158,7 @@ std::string printable(std::string_view text, size_t limit) {
 }
 
 std::string path_error(const std::filesystem::filesystem_error& error) {
-  if (error.path1().empty())  // of current_path()
+  if (error.path1().empty())  // thrown by current_path()
     return cat("the current folder: ", error.code().message(), "; change to one that is there");
   return cat(error.path1().string(), ": ", error.code().message(), "; check the path");
 }
@@ -180,7 +182,7 @@ size_t text_width(const std::string& text) {
 }
 
 std::string box(std::vector<std::pair<std::string, std::string>> rows, size_t width) {
-  constexpr size_t kFrame = 7, kLeast = 20;  // columns: of lines and spaces; of a value
+  constexpr size_t kFrame = 7, kLeast = 20;  // columns: of the frame; fewest of a value
   size_t left = 0, right = 0;
   for (auto& [name, value] : rows) {
     value = printable(value, kMaxCell);

@@ -18,13 +18,13 @@ std::string join(const std::vector<std::string>& parts, const std::string& separ
 
 /// 12345678 as "12,345,678".
 std::string grouped(int64_t number);
-/// The same of what is no whole number; "1.00e+300" of a larger one.
+/// A number rounded, as grouped() has it; from 1e15 up scientific, "1.00e+300".
 std::string rounded(double number);
-/// `digits` after the point.
+/// A number with `digits` after the point; from 1e15 up scientific.
 std::string fixed(double number, int digits);
 /// Three or four significant digits, three after the point at most: "0.512", "41.70", "1240", "0.012".
 std::string sized(double number);
-/// "6.00e-04".
+/// A number in scientific notation, "6.00e-04".
 std::string scientific(double number);
 /// A log ratio as a signed percentage: "+2.03".
 std::string percent_of(double log_ratio, int digits = 2);
@@ -35,29 +35,29 @@ template <class Integer>
 std::string number_text(Integer number) {
   return std::to_string(number);
 }
-/// A float that was widened, as the double that has no more digits: 10.98 from 10.979999542236328.
+/// The double with the fewest digits for a float that was widened: 10.98 from 10.979999542236328.
 double of_float(double number);
-/// "512 B", "1.5 KiB", "139.1 GiB".
+/// A size as text: "512 B", "1.5 KiB", "139.1 GiB".
 std::string bytes_text(int64_t bytes);
 
-/// Foreign text as UTF-8: each byte that is none as '?'.
+/// Foreign text as UTF-8: each invalid byte becomes '?'.
 std::string valid_utf8(std::string text);
-/// Foreign text, safe on a terminal: each byte of a control character, and each that is no UTF-8, as '?',
-/// but for those that are `allowed`.
+/// Foreign text, safe on a terminal: each byte of a control character or of invalid UTF-8 becomes '?', except
+/// the characters in `allowed`.
 std::string without_controls(std::string text, std::string_view allowed = "");
-/// One line of that, cut to `limit` bytes with "...", where a character of UTF-8 begins.
+/// without_controls(text) on one line, cut with "..." to `limit` bytes, where a UTF-8 character begins.
 std::string printable(std::string_view text, size_t limit);
-/// "1 round", "2 rounds".
+/// A number with its noun: "1 round", "2 rounds".
 std::string counted(const std::string& number, const std::string& noun);
 std::string counted(int64_t number, const std::string& noun);
-/// Bytes of an error message: an argument that it quotes may be longer.
+/// Most bytes of an error message: an argument that it quotes may be longer.
 inline constexpr size_t kMaxMessage = 4000;
-/// Bytes of a cell in a table or box.
+/// Most bytes of a cell in a table or box.
 inline constexpr size_t kMaxCell = 400;
 
-/// Columns of the terminal that `fd` is; `otherwise` where it is none.
+/// Columns of the terminal that `fd` is; `otherwise` where `fd` is no terminal.
 size_t terminal_width(int fd, size_t otherwise);
-/// Columns of the terminal that stdout is, 100 at most, and where it is none.
+/// Columns for prose on stdout: the terminal's, 100 at most; 100 where stdout is no terminal.
 size_t prose_width();
 /// `text` in lines of at most `width` columns, broken at spaces where there are any.
 std::string folded(const std::string& text, size_t width = prose_width());
@@ -71,12 +71,13 @@ std::string shell_line(const std::vector<std::string>& words);
 /// The words of a command line. Throws InputError where a quote is not closed.
 std::vector<std::string> shell_words(const std::string& line);
 
-/// What the file system says of a path that can't be looked at: too long, a link to itself, or a current
-/// folder that is gone.
+/// The error for a path that can't be looked at: too long, a link to itself, or a current folder that is
+/// gone.
 std::string path_error(const std::filesystem::filesystem_error& error);
 
-/// A two-column box, its columns as wide as the widest cell; a row with an empty first cell is a rule. Values
-/// go on in the next line where `width` leaves no room for them.
+/// A text table of two columns in a frame of '+', '-' and '|', its columns as wide as their widest cell; a
+/// row with an empty first cell is a rule. Values go on in the next line where `width` leaves no room for
+/// them.
 std::string box(std::vector<std::pair<std::string, std::string>> rows,
                 size_t width = terminal_width(STDOUT_FILENO, SIZE_MAX));
 
