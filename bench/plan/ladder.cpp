@@ -20,7 +20,7 @@ std::vector<std::pair<std::string, std::string>> built_ablations();
 
 namespace {
 
-constexpr const char* kTime = "stepladder";  // the ladder that doesn't name itself
+constexpr const char* kTime = "stepladder";  // the ladder of time, whose file has no name
 
 constexpr MathMode kMathModes[] = {MathMode::fp32, MathMode::tf32, MathMode::half, MathMode::fp8};
 
@@ -61,7 +61,7 @@ Words words_at(const Json& row, const char* key) {
   return field_if<Words>(row, key, kWords).value_or(Words());
 }
 
-/// A whole number from `least` to `most`; nothing where there is none.
+/// A field's whole number from `least` to `most`; nothing where the field is missing.
 std::optional<int64_t> count_if(const Json& row, const char* key, int64_t least = 0,
                                 int64_t most = kMaxWorkload) {
   if (!row.contains(key)) return std::nullopt;
@@ -75,7 +75,7 @@ int count_at(const Json& row, const char* key, int fallback, int64_t least, int6
   return static_cast<int>(count_if(row, key, least, most).value_or(fallback));
 }
 
-/// Throws InputError for a key that is none of `known`, which may be misspelt.
+/// Throws InputError for a key outside `known`, with the nearest known key.
 void check_keys(const Json& object, const std::vector<std::string>& known) {
   for (const auto& [key, value] : object.items())
     if (std::ranges::find(known, key) == known.end())
@@ -83,7 +83,7 @@ void check_keys(const Json& object, const std::vector<std::string>& known) {
           cat("unknown key '", printable(key, 60), "': did you mean '", nearest(key, known), "'?"));
 }
 
-/// One that can be a path's part, a list's item and a table's cell.
+/// Throws InputError unless `name` can be a path's part, a list's item and a table's cell.
 void check_name(const std::string& name) {
   const auto good = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-' || c == '.'; };
   if (name.empty() || name.size() > 60 || !std::ranges::all_of(name, good) ||
@@ -100,12 +100,12 @@ std::vector<std::string> names_of(const Rung& rung) {
   return {rung.name, rung.name.substr(0, digits), rung.name.substr(digits + 1)};
 }
 
-/// Whether the rung's GEMMs run on something else than those of the rung before.
+/// Whether a rung changes its parent's math mode.
 bool sets_math(const Rung& rung) {
   return !rung.parent.empty() && rung.math != our_rung(rung.parent)->math;
 }
 
-/// The width of a number that a trainer calls "bf16", "torch.float32" or the like; 0 where that says nothing.
+/// Bits of a number type called "bf16", "torch.float32" or the like; 0 for an unknown name.
 int bits_of(const std::string& dtype) {
   static const std::vector<std::pair<int, std::vector<const char*>>> kinds = {
       {8, {"fp8", "float8", "e4m3", "e5m2"}},
@@ -135,14 +135,14 @@ Rung without_row(const Ladder& ladder, const Rung& rung, const Rung& last, const
     row.math = ladder.find(rung.parent).math;
     row.tolerance = ladder.find(rung.parent).tolerance;
   }
-  for (const Rung& other : ladder.rungs)  // what the rung had taken the place of is back
+  for (const Rung& other : ladder.rungs)  // rungs whose place this one had taken are back
     if (other.name <= last.name && other.name != rung.name &&
         (other.subsumed_by.empty() || other.subsumed_by == rung.name))
       row.compute_capability = std::max(row.compute_capability, other.compute_capability);
   return row;
 }
 
-/// What a rung of ours has, what one of a ladder file, and what such a file may say of all its rungs at once.
+/// Keys of a rung of ours, of a rung of a ladder file, and of such a file for all its rungs at once.
 const Words kOurKeys = {"name",  "parent",    "changes", "group",   "trainer",     "requires", "math",
                         "batch", "tolerance", "beside",  "sharded", "diff_budget", "needs",    "subsumed_by"},
             kFileKeys = {"name",      "parent",      "changes", "group",     "requires",
@@ -223,7 +223,8 @@ Switch switch_from(const Json& json) {
   return one;
 }
 
-/// Throws InputError for two of one name, too many of them, or one that excludes none of the others.
+/// Throws InputError for too many switches, two of one name, or one that excludes itself or an unknown
+/// switch.
 void check_switches(const std::vector<Switch>& switches) {
   if (switches.size() > kMaxSwitches)
     throw InputError(cat("switches: ", switches.size(), " are more than ", kMaxSwitches));
@@ -240,8 +241,8 @@ void check_switches(const std::vector<Switch>& switches) {
             cat("switches: ", one.name, " excludes ", printable(other, 60), ", which is no other one"));
 }
 
-/// Puts the words of switches in the place of {switches}. Throws InputError for one that there isn't, or two
-/// that exclude each other.
+/// Replaces {switches} in a command by the words of switches. Throws InputError for an unknown switch, and
+/// for two that exclude each other.
 void fill_switches(Words& command, const std::vector<Switch>& switches, const Words& on) {
   for (const std::string& name : on) {
     const auto found = std::ranges::find(switches, name, &Switch::name);

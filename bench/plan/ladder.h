@@ -17,50 +17,53 @@ namespace stepladder {
 /// One row of a ladder file.
 struct Rung {
   std::string name;  // "01_causal_mask"
-  /// Whose executable it runs: its own, or that of a rung which differs by the batch alone.
+  /// The rung whose executable it runs: itself, or a rung that differs by the batch or the ladder alone.
   std::string trainer;
-  std::string parent;  // the rung that it changes; "" for the first
-  std::string group;   // "fused kernels": rungs that published tables have as one; "" for none
+  std::string parent;  // the rung that this one changes; "" for the first
+  std::string group;   // "fused kernels", a group that published tables have as one step; or ""
   std::string changes;
-  int compute_capability = 0;                     // least one that it needs, 80 for sm_80; 0: any device
-  int devices = 1;                                // least number that it is for
-  std::optional<MathMode> math = MathMode::fp32;  // none where a ladder file leaves it out
-  double tolerance = 0.0;  // relative, of a step's loss against the first rung's; infinite: not compared
+  int compute_capability = 0;                     // least that it needs, 80 for sm_80; 0: any
+  int devices = 1;                                // fewest devices that it runs on
+  std::optional<MathMode> math = MathMode::fp32;  // nothing if a ladder file leaves it out
+  double tolerance = 0.0;  // most relative difference of a step's loss from the first rung's; infinite: any
   BatchSize batch = BatchSize::usual;
-  int64_t own_batch = 0;  // of BatchSize::own
-  /// It stands beside the ladder, without a number: no rung builds on it, and none is ablated from it.
+  int64_t own_batch = 0;  // the batch of BatchSize::own
+  /// Whether it stands beside the ladder, without a number: no rung builds on it, and it isn't ablated.
   bool beside = false;
-  /// Its optimizer state is cut into equal parts, one for each device.
+  /// Whether its optimizer state is cut into equal parts, one for each device.
   bool sharded = false;
-  int diff_budget = 0;  // changed lines against the parent's file
-  /// The rung that it can't do without: alone, it stands on that one; left out, that one goes with it. "" if
-  /// none.
+  int diff_budget = 0;  // most lines changed against the parent's file
+  /// The rung that this one needs: "only" of this rung includes the needed one, and "without" of the needed
+  /// one leaves this rung out too. "" if none.
   std::string needs;
-  /// The later rung that takes its place: leaving this one out of the last rung changes nothing. "" if none.
+  /// The later rung that takes this one's place: leaving this one out of the last rung changes nothing. "" if
+  /// none.
   std::string subsumed_by;
 
-  /// What starts its trainer, in the ladder's folder, with placeholders: "{batch}", "{steps}", ...
+  /// The command that starts its trainer, in the ladder's folder, with placeholders: "{batch}", "{steps}",
+  /// ...
   std::vector<std::string> command;
   bool native = false;  // see Program
   std::string shown;    // the file that `stepladder diff` shows, from the ladder's folder; "" for none
 
-  // A ladder file's rungs alone have these.
+  // Only rungs of ladder files have the following.
 
   std::vector<std::string> environment;  // "NAME=value"
-  /// Files that it is made of, `shown` and those that its command names among them: a change is noticed.
+  /// The trainer's source files, among them `shown` and files that its command names: their changes are
+  /// noticed.
   std::vector<std::string> sources;
-  std::vector<std::string> version;  // a command whose answer is part of what it is made of
+  std::vector<std::string> version;  // a command whose output is hashed with the sources
 
-  /// Whether its source is merged out of the tuned rung, and alone into the first. Not those that differ by
-  /// their batch or their devices.
+  /// Whether its change is merged out of the tuned rung, and alone into the first. Rungs that differ by batch
+  /// or devices are not ablated.
   bool ablated() const { return batch == BatchSize::usual && devices == 1 && !beside && !parent.empty(); }
   /// Whether its weights, gradients and activations take 16 bits.
   bool in_16_bits() const { return math == MathMode::half || math == MathMode::fp8; }
-  /// "sm_80", "2 devices", or "" when any device will do.
+  /// What the rung requires as text: "sm_80", "2 devices", or "" when any device will do.
   std::string requirement() const;
 };
 
-/// What a ladder is measured on where nobody says otherwise; the device's preset fills in what it leaves out.
+/// The default workload of a ladder; the device's preset fills in missing fields.
 struct WorkloadDefaults {
   std::optional<std::string> model;
   std::vector<int64_t> batch;
@@ -74,103 +77,105 @@ inline constexpr int64_t kMaxWorkload = 1'000'000;
 /// The most devices, and so processes, of a run.
 inline constexpr int64_t kMaxDevices = 1024;
 
-/// An option of a trainer that can be on or off, whatever the others are.
+/// An option of a trainer that can be on or off, whatever the other switches are, but for `excludes`.
 struct Switch {
   std::string name, changes;
-  std::vector<std::string> on, off;   // the words of a command that stand for either
-  std::vector<std::string> excludes;  // switches that can't be on beside it
+  std::vector<std::string> on, off;   // words of the command that switch it on, and off
+  std::vector<std::string> excludes;  // switches that can't be on together with this one
 
   bool operator==(const Switch&) const = default;
 };
 inline constexpr size_t kMaxSwitches = 12;
-/// What a ladder's trainer is called with all its switches off, and with all on.
+/// Names of a ladder's trainer with all its switches off, and with all on.
 inline constexpr const char *kAllOff = "all_off", *kAllOn = "all_on";
 
 struct Ladder {
-  std::string name;    // what its rungs are called by beside another ladder's: "pytorch/02_tf32"
-  std::string folder;  // of its file, where its commands run; "" for ours
+  std::string name;    // prefix of its rungs beside another ladder's: "pytorch/02_tf32"
+  std::string folder;  // its file's folder, where its commands run; "" for ours
   WorkloadDefaults workload;
   std::vector<Rung> rungs;  // lowest first
   std::vector<Switch> switches = {};
-  std::optional<Rung> switched = {};  // what the file says of all rungs; {switches} is still in its command
+  std::optional<Rung> switched = {};  // fields for all rungs, {switches} still in the command
 
   bool built_in() const { return folder.empty(); }
-  /// Whether it is the one that is meant where none is named.
+  /// Whether this is the default ladder, ours of time.
   bool usual() const;
-  /// By "02", "tf32" or "02_tf32". Throws InputError with the nearest name for an unknown one.
+  /// The rung called "02", "tf32" or "02_tf32". Throws InputError with the nearest name for an unknown rung.
   const Rung& find(const std::string& asked) const;
-  /// Null for one that it does not list.
+  /// The rung of that whole name; null where the ladder doesn't list it.
   const Rung* listed(const std::string& asked) const;
-  /// Place in the ladder; past its end for a rung that it does not list.
+  /// A rung's place in the ladder; past the end for a rung that isn't listed.
   size_t height(const std::string& asked) const;
-  /// The rungs below one, nearest first; none for one that it does not list.
+  /// A rung's parent, the parent's parent and so on; empty for a rung that isn't listed.
   std::vector<std::string> ancestors(const std::string& asked) const;
-  /// The rungs named, ranges ("00-03") among them, or all of them, in the ladder's order. Throws InputError
-  /// for an unknown one.
+  /// The rungs that `names` holds, singly or as ranges ("00-03"), or all rungs for "all", in the ladder's
+  /// order. Throws InputError for an unknown rung.
   std::vector<Rung> chosen(const std::vector<std::string>& names) const;
 
   std::vector<std::string> switch_names() const;
-  /// The trainer with these switches on and the others off. Needs `switched`.
+  /// The trainer with these switches on and the others off, as a rung of that name. Needs `switched`.
   Rung with(const std::string& rung, const std::vector<std::string>& switches_on) const;
 
-  /// What a results file keeps of it.
+  /// The fields of the ladder that a results file keeps.
   Json json() const;
 };
 
-/// Ours, which are compiled in: that of time, "stepladder", first, then that of learning, "learning". No two
-/// of their rungs have one name.
+/// Our ladders, which are compiled in: first the ladder of time, "stepladder", then the ladder of learning,
+/// "learning". No two of their rungs have the same name.
 const std::vector<Ladder>& our_ladders();
 /// The ladder of time.
 const Ladder& ladder();
-/// By its name; null for what is no ladder of ours.
+/// Our ladder of that name; null where there is none.
 const Ladder* our_ladder(const std::string& name);
-/// A rung of either; null for one that they do not list.
+/// The rung of that whole name in our ladders; null where neither lists it.
 const Rung* our_rung(const std::string& name);
-/// A rung of either by its whole name, or of that of time as Ladder::find() has it.
+/// The rung of that whole name in our ladders, else what Ladder::find() finds in the ladder of time.
 const Rung& find_rung(const std::string& asked);
 
-/// Reads a table like variants/ladder.json, whose trainers lie in `sources`, or with a `folder`, where the
-/// file lies, one whose rungs have commands. Throws InputError with what is wrong.
+/// Reads a table like variants/ladder.json, whose trainers lie in `sources`; or, with a `folder`, a ladder
+/// file that lies there, whose rungs have commands. Throws InputError with what is wrong.
 Ladder ladder_from(const Json& table, const std::string& folder = "",
                    const std::string& sources = "variants");
 
-/// What one rung is worth where others are there, or are not.
+/// A trainer that shows what one rung is worth: the last rung without it, or the first with it alone.
 struct Ablation {
   std::string name;  // "without/03_fused_adamw", built as ablations/without_03_fused_adamw beside the rungs
-  std::string kind;  // "without": the last rung but for `rung`; "only": the first with nothing but `rung`
+  std::string kind;  // "without": the last rung without `rung`; "only": the first with `rung` alone
   Rung rung;
-  /// What it is measured against: for "without" the last of the rungs that are ablated(), else the first; or
-  /// an ablation: "only" what `rung` needs, "without" what needs `rung` and is left out with it.
+  /// The trainer that it is measured against: for "without" the last rung that is ablated(), for "only" the
+  /// first rung. Or an ablation: "only" of the rung that `rung` needs, "without" of the rung that needs
+  /// `rung` and is left out with it.
   Rung reference;
-  /// "merge", or the path of the written file, from the root of the sources. "": nothing is built, since
-  /// without `rung` the reference would be what it is.
+  /// "merge", or the path of the file written by hand, from the root of the sources. "": nothing is built,
+  /// since `rung` changes nothing in the reference.
   std::string source;
-  /// The trainer's own facts: what its GEMMs run on, what it needs, how far its loss may lie from the
-  /// baseline's.
+  /// The trainer's own row: its math mode, what it needs, and the tolerance of its loss.
   Rung row;
 
-  /// "changes nothing in 13_cuda_graphs: 05_mixed_precision takes its place"; "" where something is built.
+  /// Why nothing is built: "changes nothing in 13_cuda_graphs: 05_mixed_precision takes its place"; "" where
+  /// something is built.
   std::string unchanged() const;
   /// The file name of its executable, in "ablations" beside the rungs: "without_03_fused_adamw".
   std::string program() const;
 };
 
-/// Both kinds of each rung of ours that is ablated(), lowest rung first, "without" before "only". Empty in a
-/// build that found no git to merge them with.
+/// Both kinds of ablation of each rung of ours that is ablated(), lowest rung first, "without" before "only".
+/// Empty in a build that found no git to merge them with.
 const std::vector<Ablation>& ablations();
 
-/// By its full name, "without/03_fused_adamw"; null for one that there is not.
+/// The ablation of that full name, "without/03_fused_adamw"; null where there is none.
 const Ablation* listed_ablation(std::string_view name);
 
 /// The row of a trainer of ours by its full name, "02_tf32" or "without/02_tf32". Throws InputError for an
 /// unknown one.
 Rung row_of(const std::string& trainer);
 
-/// "fp32", "tf32", "half", "fp8".
+/// The mode's name in files: "fp32", "tf32", "half", "fp8".
 const char* name_of(MathMode mode);
 
-/// What is odd about the "math" of a trainer of a ladder file beside what it told of itself: left out, though
-/// it trains a model whose MFU is known with it, or of another width than its "dtype". "" where nothing is.
+/// What is odd about the "math" of a ladder file's trainer, beside the config that the trainer told: it is
+/// missing, though MFU of the trainer's model could be told with it; or it has another width than "dtype". ""
+/// where nothing is odd.
 std::string missing_math(std::optional<MathMode> math, const Json& config);
 std::string contradicted_math(std::optional<MathMode> math, const Json& config);
 

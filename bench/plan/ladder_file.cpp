@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Adds the files that its command names to its sources. Throws InputError for a placeholder that is none,
-/// and a source that is not there.
+/// Adds the files that a rung's command names to its sources. Throws InputError for an unknown placeholder
+/// and for a missing source.
 void complete(Rung& rung, const std::string& folder) {
   for (const auto* words : {&rung.command, &rung.environment, &rung.version})
     for (const std::string& word : *words) check_placeholders(word);
@@ -28,7 +28,7 @@ void complete(Rung& rung, const std::string& folder) {
       rung.sources.push_back(word);
 }
 
-/// Whether JSON is meant to be a ladder file, right or wrong.
+/// Whether JSON is meant to be a ladder file, valid or not.
 bool is_ladder(const Json& json) {
   return json.is_object() && !json.contains("schema") &&
          (json.contains("name") || json.contains("rungs") || json.contains("switches"));
@@ -73,7 +73,7 @@ Ladder ladder_at(const std::string& path) {
 }
 
 std::string commit_of(const Ladder& ladder) {
-  // Of the folder, not of the repository whose hook this may be.
+  // git is to describe the folder, not the repository whose hook may run this.
   return output_of({"env", "-u", "GIT_DIR", "-u", "GIT_WORK_TREE", "-u", "GIT_INDEX_FILE", "git", "describe",
                     "--always", "--dirty", "--abbrev=40", "--exclude=*"},
                    10.0, ladder.folder)

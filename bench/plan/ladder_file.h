@@ -1,4 +1,4 @@
-// Ladders of one's own: files like docs/own-trainer.md has them, and what results tell of theirs.
+// Ladder files, which docs/own-trainer.md describes, and the ladders that results files record.
 #pragma once
 
 #include <string>
@@ -13,12 +13,13 @@ namespace stepladder {
 Ladder load_ladder(const std::string& path);
 /// A ladder of ours by its name, the ladder of time for "", else what load_ladder() reads.
 Ladder ladder_at(const std::string& path);
-/// The commit that a ladder file's folder is at, with "-dirty" where tracked files differ; "" where that is
-/// no checkout.
+/// The commit that a ladder file's folder is at, with "-dirty" where tracked files differ; "" where the
+/// folder is no checkout.
 std::string commit_of(const Ladder& ladder);
-/// What results were measured on, as they tell it; ours where they tell nothing.
+/// The ladder that results record; the ladder of time where they record none.
 Ladder ladder_of(const Results& results);
-/// load_results() and load_parts(), which throw InputError naming the file where its ladder makes no sense.
+/// load_results() and load_parts() that also throw InputError, naming the file, where its ladder makes no
+/// sense.
 Results load_measured(const std::string& path);
 std::vector<Part> load_measured_parts(const std::string& path);
 

@@ -36,7 +36,7 @@ void PairedRuns::measure_pair() {
       Run run = run_program(workload, [&](const Step& step) { progress_.step(step); });
       if (run.status != Status::ok) set_done(row);
       (base ? base_ : next_).add(run);
-      progress_.finish(run);  // told once nothing can lose it
+      progress_.finish(run);  // reported once the run can't be lost
     }
   }
   ++pairs_;

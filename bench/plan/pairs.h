@@ -11,24 +11,24 @@
 
 namespace stepladder {
 
-/// One of the two builds: what of it is measured, and what has come of it.
+/// One of the two builds: its plan, and its results so far.
 struct Side {
   Plan plan;
   Results results;
-  std::unique_ptr<ResultsFile> file;  // where the runs are kept too, if anywhere
+  std::unique_ptr<ResultsFile> file;  // keeps the runs too; null: no file does
 
   void add(Run run);
 };
 
-/// Runs pairs. Both sides' plans have the same rungs and workloads and as many rounds as there are pairs at
-/// most.
+/// Measures pairs of runs. Both sides' plans have the same rungs and workloads, and as many rounds as there
+/// are pairs at most.
 class PairedRuns {
  public:
   PairedRuns(Side& base, Side& next);
 
-  /// One more pair of each rung and workload that is not done: A B of the first to the last, next time B A of
-  /// the last to the first, so that drift cancels within a pair and over two of them. A rung with a run that
-  /// is not ok is done.
+  /// Measures one more pair of each rung and workload that is not done: A B from the first to the last, next
+  /// time B A from the last to the first, so that drift cancels within a pair and over two pairs. A rung and
+  /// workload with a run that is not ok is done.
   void measure_pair();
   size_t pairs() const { return pairs_; }
   bool exhausted() const { return pairs_ == most_ || done_.size() == rows_.size(); }

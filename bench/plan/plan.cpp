@@ -20,8 +20,8 @@
 namespace stepladder {
 namespace {
 
-/// Adds a program at a batch, on each number of devices that it is asked for. Throws InputError where they
-/// can't share it.
+/// Adds a program's workloads at a batch, one for each number of devices asked for. Throws InputError where
+/// devices can't share the batch.
 void add_workloads(const Plan& plan, const Program& program, int64_t batch, int64_t round,
                    std::vector<Workload>& workloads) {
   if (program.devices == 1) {
@@ -43,7 +43,8 @@ void add_workloads(const Plan& plan, const Program& program, int64_t batch, int6
   }
 }
 
-/// The first whose losses those of `config` may be compared with; null where there is none.
+/// The first run of the baseline, rung `first`, with which the losses of `config` may be compared; null where
+/// there is none.
 const Run* baseline_of(const Json& config, const std::string& first, const std::vector<Run>& finished) {
   const auto found = std::ranges::find_if(finished, [&](const Run& other) {
     return other.variant == first && other.status == Status::ok && same_task(other.config, config);
@@ -51,11 +52,11 @@ const Run* baseline_of(const Json& config, const std::string& first, const std::
   return found == finished.end() ? nullptr : &*found;
 }
 
-/// A run that learns something else than the baseline on the same data, or in a long run learns worse, is no
-/// faster way of training. A peer starts from other weights: its losses are recorded, not compared.
+/// Calls a run diverged that learns something else than the baseline on the same data or, in a long run,
+/// learns worse. A peer starts from other weights: its losses are recorded, not compared.
 void check_learning(Run& run, double tolerance, const std::string& first, const std::vector<Run>& finished) {
   if (run.status != Status::ok || !run.peer.empty() || run.variant == first) return;
-  if (has_independent_ranks(run.config)) return;  // which is a reference for speed
+  if (has_independent_ranks(run.config)) return;  // they are a reference for speed alone
   const Run* baseline = baseline_of(run.config, first, finished);
   if (!baseline) return;
   if (std::min(baseline->steps.size(), run.steps.size()) <= kShortRun) {
@@ -74,8 +75,8 @@ void check_learning(Run& run, double tolerance, const std::string& first, const 
   if (!run.reason.empty()) run.status = Status::diverged;
 }
 
-/// Holds to the first baseline, which has just been measured, what was measured before it: rungs of a
-/// shuffled round, and of rounds in which it failed.
+/// Compares earlier runs with the first baseline, which has just been measured: rungs of a shuffled round,
+/// and of rounds in which the baseline failed.
 void check_earlier(const Plan& plan, const std::string& first, ResultsFile& file) {
   std::vector<Run> diverged;
   for (Run run : file.results().runs) {
@@ -93,7 +94,7 @@ void check_earlier(const Plan& plan, const std::string& first, ResultsFile& file
   }
 }
 
-/// The options that a rung is given, a word each.
+/// The words of the options that a rung is given.
 std::vector<std::string> rung_arguments(const RungSettings& s, const Workload& workload, int64_t batch) {
   std::vector<std::string> arguments = {"--model", *s.model,
                                         "--batch", std::to_string(batch),
@@ -111,7 +112,7 @@ std::vector<std::string> rung_arguments(const RungSettings& s, const Workload& w
   return arguments;
 }
 
-/// Puts what the run is asked for in the places of its program's placeholders.
+/// Fills in the placeholders of a program with the run's values.
 void fill(Workload& workload, const RungSettings& s, int64_t batch) {
   const Values values = {{"backend", s.backend},
                          {"batch", std::to_string(batch)},
@@ -134,13 +135,13 @@ void fill(Workload& workload, const RungSettings& s, int64_t batch) {
   }
   for (const std::string& variable : workload.program.environment)
     environment.push_back(filled(variable, values));
-  if (workload.program.native) return;  // its options say the rest
+  if (workload.program.native) return;  // options tell our executables the rest
   environment.push_back("STEPLADDER_STEPS=" + std::to_string(s.steps));
   if (s.until_loss) {
     environment.push_back("STEPLADDER_UNTIL_LOSS=" + number_text(*s.until_loss));
     environment.push_back("STEPLADDER_EVAL_EVERY=" + std::to_string(s.eval_every));
   }
-  constexpr std::string_view kModulePath = "PYTHONPATH=";  // where stepladder.py is found, first
+  constexpr std::string_view kModulePath = "PYTHONPATH=";  // begins with stepladder.py's folder
   const auto own =
       std::ranges::find_if(environment, [&](const auto& v) { return v.starts_with(kModulePath); });
   const char* const outer = std::getenv("PYTHONPATH");
@@ -171,18 +172,18 @@ std::vector<Workload> workloads_of(const Plan& plan, int64_t round) {
 Workload workload_for(const Plan& plan, const Program& program, int64_t batch, int64_t round, int64_t devices,
                       bool independent_ranks) {
   RungSettings s = plan.settings;
-  if (!program.folder.empty())  // where it runs
+  if (!program.folder.empty())  // the program runs in that folder
     for (std::string* path : {&s.data, &s.val_data, &s.vocab})
       if (!path->empty()) *path = std::filesystem::absolute(here_or_shared(*path));
-  if (s.until_loss) s.seed += static_cast<uint64_t>(round);  // how long it takes varies by seed
-  if (devices > 1) s.device = 0;                             // each rank's own
+  if (s.until_loss) s.seed += static_cast<uint64_t>(round);  // the steps to a loss vary by seed
+  if (devices > 1) s.device = 0;                             // each rank has its own device
 
   Workload workload;
   workload.program = program;
   const auto hash = plan.source_hashes.find(program.variant);
   if (hash != plan.source_hashes.end()) workload.source_hash = hash->second;
   workload.config = {{"model", *s.model}, {"B", batch}, {"T", *s.seq}};
-  if (is_told(program, "seed")) workload.config["seed"] = s.seed;  // else it has its own
+  if (is_told(program, "seed")) workload.config["seed"] = s.seed;  // else the program has its own seed
   if (devices > 1) workload.config["world_size"] = devices;
   if (independent_ranks) workload.config["independent_ranks"] = true;
   workload.round = round;
@@ -264,7 +265,7 @@ Json carry_out(const Plan& plan, ResultsFile& file) {
     }
     std::vector<Workload> workloads = workloads_of(plan, round);
     const auto is_due = [&](const Workload& workload) { return !measured.find(workload.row(), round); };
-    // What is compared within a round is of one card, on the CPU of one host.
+    // Runs that are compared within a round are of one card, on the CPU of one host.
     const auto elsewhere = [&](const Run& run) {
       return in_round(run) && measured.device_of(run) != identity_of(plan.device);
     };
@@ -281,7 +282,7 @@ Json carry_out(const Plan& plan, ResultsFile& file) {
       const bool is_first_baseline =
           run.variant == first && !workload.until_loss && !baseline_of(run.config, first, measured.runs);
       file.add(run);
-      progress.finish(run);  // told once nothing can lose it
+      progress.finish(run);  // reported once the run can't be lost
       if (is_first_baseline) check_earlier(plan, first, file);
     }
   }

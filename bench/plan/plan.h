@@ -17,23 +17,23 @@ namespace stepladder {
 struct Plan {
   Ladder ladder = stepladder::ladder();
   std::vector<Program> programs;
-  Json ablate;  // of an ablation: its rungs and kinds
+  Json ablate;  // rungs and kinds of an ablation; else null
   std::vector<int64_t> batch;
   RungSettings settings;
   int64_t warmup = 0;
   Stopping stopping;
   bool seeds = false;                  // each round trains all of its steps from a seed of its own
-  std::optional<double> certify_loss;  // that the mean validation loss of those is to be at most
+  std::optional<double> certify_loss;  // to certify: the mean validation loss over seeds is at most this
   std::string order = "abba";
   uint64_t order_seed = 0;
-  std::vector<int64_t> devices;    // asked for, of programs for several; empty: all that are present
-  std::string scaling = "weak";    // on several devices, batch is each one's; "strong": all of theirs
-  bool independent_ranks = false;  // also several devices that train at the same time, each by itself
+  std::vector<int64_t> devices;    // numbers of devices to run on; empty: all present
+  std::string scaling = "weak";    // `batch` is each device's; "strong": of all devices
+  bool independent_ranks = false;  // also train on all devices at once, each by itself
   int64_t devices_present = 1;
   DeviceInfo device;
   double timeout_s = 0.0;                            // of a run
-  Launcher launcher;                                 // of what runs on several devices
-  std::map<std::string, int64_t> own_batch;          // by variant, of programs that look for it
+  Launcher launcher;                                 // starts runs on several devices
+  std::map<std::string, int64_t> own_batch;          // by variant that has its own
   std::map<std::string, std::string> source_hashes;  // by variant
 
   Json json() const;
@@ -44,15 +44,15 @@ struct Plan {
 /// alone (shuffled). Throws InputError where devices can't share a batch evenly.
 std::vector<Workload> workloads_of(const Plan& plan, int64_t round);
 
-/// A program of the plan with `batch` sequences on each device.
+/// The workload of a program of the plan with `batch` sequences on each device.
 Workload workload_for(const Plan& plan, const Program& program, int64_t batch, int64_t round,
                       int64_t devices = 1, bool independent_ranks = false);
 
-/// 2, 4, 8 and so on, the last of them `present`, or 2 where fewer are.
+/// Numbers of devices: 2, 4, 8 and so on, the last of them `present`, or 2 where fewer are present.
 std::vector<int64_t> device_counts(int64_t present);
 
-/// Measures what `file` does not hold yet, round after round, until there are enough. Returns why it ended:
-/// the results' "stopped".
+/// Measures what `file` does not hold yet, round after round, until there are enough rounds. Returns why the
+/// plan ended: the results' "stopped".
 Json carry_out(const Plan& plan, ResultsFile& file);
 
 }  // namespace stepladder

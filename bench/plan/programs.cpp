@@ -55,12 +55,12 @@ Peer peer_at(const std::string& asked) {
   return peer;
 }
 
-/// A name on PATH, or a path from here, since the command runs elsewhere.
+/// The name of a program on PATH, else its absolute path, since the command runs in another folder.
 std::string program_path(const std::string& program) {
   return program.find('/') == std::string::npos ? program : fs::absolute(program).string();
 }
 
-/// A rung of a ladder, which stands beside another if it `is_peer`.
+/// The program of a rung of a ladder, which stands beside another ladder if it `is_peer`.
 Program program_of(const Rung& rung, const Ladder& of, bool is_peer, const Values& values) {
   Program program;
   program.variant = is_peer && rung.name != of.name ? cat(of.name, "/", rung.name) : rung.name;
@@ -83,7 +83,7 @@ Program program_of(const Rung& rung, const Ladder& of, bool is_peer, const Value
   return program;
 }
 
-/// Those of a peer that are measured beside `rungs`, which are of `ladder`.
+/// The rungs of a peer that are measured beside `rungs` of `ladder`.
 std::vector<Rung> chosen_beside(const Ladder& peer, const std::vector<std::string>& named,
                                 const std::vector<Rung>& rungs, const Ladder& ladder) {
   if (!named.empty()) return peer.chosen(named);

@@ -184,7 +184,7 @@ OpsOptions RungSettings::ops_options() const {
           .wide_access = !narrow_access,
           .early_launch = !late_launch,
           .copy_engines = !nccl,
-          .count_cycles = events && !profile,  // a profile is of the step alone
+          .count_cycles = events && !profile,  // a profile traces the step alone
           .compute_capability = compute_capability,
           .cache_dir = cache,
           .search_again = search_again};

@@ -1,4 +1,4 @@
-// What a rung's executable can be told, with its defaults.
+// The options of a rung's executable, with their defaults.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ struct RungSettings {
 
   std::string backend = "auto";
   int device = 0;
-  bool independent_ranks = false;       // each trains by itself
-  bool nccl = false;                    // instead of copy engines
+  bool independent_ranks = false;       // each rank trains by itself
+  bool nccl = false;                    // NCCL instead of copy engines
   std::optional<int64_t> hang_timeout;  // seconds
   std::optional<std::string> dtype;
   std::string attention = "auto", cache = "data/cache";
@@ -58,21 +58,21 @@ struct RungSettings {
   bool plan = false;
   std::optional<int64_t> events;   // file descriptor
   std::optional<int64_t> profile;  // steps before the first that is traced
-  std::string trace;               // file for the last of these as a timeline
+  std::string trace;               // file for a timeline of the last traced step
 
-  /// Groups of the table below.
+  /// Groups of options().
   static constexpr const char *kData = "Data", *kModel = "Model and batch", *kTraining = "Training",
                               *kDevice = "Device", *kOps = "Ops", *kSearch = "Search of GEMM algorithms",
                               *kSampling = "Evaluation and sampling", *kFiles = "Checkpoints",
                               *kOther = "Other";
-  /// The table that parses, explains and records all of the above; it points into this object.
+  /// The table that parses, explains and records the settings; it points into this object.
   std::vector<Option> options();
-  /// Those that `stepladder run` and the like take too, for all rungs they measure; besides the workload's
-  /// model, batch, sequence and steps.
+  /// The options that `stepladder run` and the like take too, for all rungs that they measure; the workload's
+  /// model, batch, sequence and steps are not among them.
   std::vector<Option> shared_options();
-  /// Those of shared_options() that differ from their defaults and that a rung on `math`, or a peer of it,
-  /// understands, as its command line: --dtype goes to those with a choice, of how our ops run --attention
-  /// alone to peers.
+  /// The command line of those shared_options() that differ from their defaults and that a rung on `math`, or
+  /// a peer, understands: --dtype goes to rungs with a choice of types; of the options of our ops, peers get
+  /// --attention alone.
   std::vector<std::string> shared_arguments(std::optional<MathMode> math, bool peer) const;
 
   /// Throws InputError for options that contradict each other.
@@ -84,22 +84,23 @@ struct RungSettings {
   /// How the backend is to run the ops.
   OpsOptions ops_options() const;
   /// The 16-bit type to train in: --dtype, or bf16 where `device` has it, else fp16. Fills --dtype in for a
-  /// rung that has a choice. Throws InputError for a rung without one, UnsupportedError for bf16 on a device
-  /// without.
+  /// rung that has a choice. Throws InputError for --dtype to a rung without a choice, UnsupportedError for
+  /// bf16 on a device that lacks it.
   DType half_type(const Rung& rung, const DeviceInfo& device);
 
   Schedule schedule() const;
   SampleOptions sampling() const { return {temperature, top_k, seed}; }
 };
 
-/// What campaigns measure unless told otherwise; see here_or_shared().
+/// The plan of campaigns by default; see here_or_shared().
 constexpr const char* kCampaignPlan = "variants/campaign.json";
 
-/// A file that comes with the programs, for a run outside of their folder; any other path as it is.
+/// `path` where it exists, else the file of that path that comes with the programs or is in user_data_dir();
+/// `path` where there is none.
 std::string here_or_shared(const std::string& path);
 
-/// Those of `options` that differ from the one at the same place in `defaults`, as a command line. What stays
-/// at its default is left out, so that an older executable need not know it.
+/// The command line of those `options` that differ from the option at the same place in `defaults`. Options
+/// at their default are left out, so that an older executable need not know them.
 std::vector<std::string> arguments_of(const std::vector<Option>& options,
                                       const std::vector<Option>& defaults);
 

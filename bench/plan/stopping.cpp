@@ -35,7 +35,7 @@ std::string stop_reason(const Stopping& stopping, const Results& results, int64_
     if (rounds >= stopping.max_rounds) return "max_rounds";
     if (enough && !widest) return "failed";
   }
-  // The next round takes as long as those that are there, of which some may be later ones.
+  // The next round takes as long as the mean round in the file, which may hold later rounds too.
   const double spent = spent_s(results), held = static_cast<double>(results.rounds_begun());
   const bool fits = !stopping.max_time_s || spent + spent / held <= *stopping.max_time_s;
   return fits ? "" : "max_time";

@@ -9,24 +9,24 @@
 namespace stepladder {
 
 struct Stopping {
-  int64_t rounds = 1;  // at least, and all without until_ci
-  /// Percent; on until every row's numbers are of kLeastRoundsForInterval rounds and its interval's
-  /// half-width is within it ..
+  int64_t rounds = 1;  // fewest rounds, and all without until_ci
+  /// Stop once every row has kLeastRoundsForInterval rounds and its interval's half-width is at most this, in
+  /// percent ..
   std::optional<double> until_ci;
-  int64_t max_rounds = 30;           // .. or there are that many
-  std::optional<double> max_time_s;  // of the runs together; no round is begun that would exceed it
+  int64_t max_rounds = 30;           // .. or after this many rounds
+  std::optional<double> max_time_s;  // of all runs together; no round that would exceed it is begun
 };
 
-/// Half the width of the widest interval of a variant's median step, in percent of the median; of the
-/// variants that are ok. Infinite where one's numbers are of fewer rounds than `least_rounds`; nothing while
-/// there is no interval.
+/// Half the width of the widest interval of a variant's median step, in percent of the median, over the
+/// variants that are ok. Infinite where the numbers of one are of fewer rounds than `least_rounds`; nothing
+/// while there is no interval.
 std::optional<double> widest_interval_percent(const Results& results, int64_t least_rounds = 0);
 
 /// Seconds that the runs took together.
 double spent_s(const Results& results);
 
-/// Why no further round is due after `rounds` of them: "rounds", "interval", "max_rounds", "max_time",
-/// "failed" (no variant is ok, so that no interval would ever narrow); "" while one is.
+/// Why no further round is due after `rounds` rounds: "rounds", "interval", "max_rounds", "max_time",
+/// "failed" (no variant is ok, so that no interval would ever narrow); "" while a further round is due.
 std::string stop_reason(const Stopping& stopping, const Results& results, int64_t rounds);
 
 }  // namespace stepladder
