@@ -16,7 +16,7 @@ int64_t steps_of(const Run& run) {
   return run.summary->to_loss ? run.summary->to_loss->steps : std::ssize(run.steps);
 }
 
-/// Why a run is of no use; "" where it is.
+/// Why a run can't count for a certificate of `steps` steps; "" where it can.
 std::string refusal(const Run& run, int64_t steps) {
   if (run.status != Status::ok) return cat(name_of(run.status), run.reason.empty() ? "" : ": " + run.reason);
   if (run.summary->to_loss && run.summary->to_loss->reached)

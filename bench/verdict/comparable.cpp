@@ -10,7 +10,7 @@
 namespace stepladder {
 namespace {
 
-/// A run of those that came to its end, which has told its configuration; else the first of them.
+/// The first run that came to its end, and so has told its configuration; else the first run.
 const Run& told(const Rounds& rounds) {
   const auto ended =
       std::ranges::find_if(rounds, [](const auto& r) { return r.second->summary.has_value(); });
@@ -30,7 +30,8 @@ void require_common_row(const Results& base, const Results& next) {
                 kExitNotComparable);
 }
 
-/// Moves those whose field is one of `fields`, or lies in it, out of `from`.
+/// Moves the disagreements whose field is one of `fields`, or begins with one that ends in '.', out of
+/// `from`.
 std::vector<Disagreement> taken(std::vector<Disagreement>& from, const std::vector<std::string>& fields) {
   const auto listed = [&](const Disagreement& one) {
     return std::ranges::any_of(fields, [&](const std::string& field) {
@@ -81,7 +82,7 @@ std::vector<Disagreement> disagreements(const Results& base, const Results& next
   for (const RowKey& key : after.order) {
     const Rounds* other = before.find(key);
     if (!other) continue;
-    // Rungs that differ alike are told together, and those that differ as the plans do with them.
+    // Rungs that differ alike are told together; rungs that differ as the plans do are told with the plans.
     for (const Difference& one :
          differences(configuration_of(told(*other)), configuration_of(told(*after.find(key))))) {
       const auto name = [](const Difference& d) { return d.field.substr(d.field.find('.') + 1); };
@@ -98,7 +99,7 @@ std::vector<Disagreement> disagreements(const Results& base, const Results& next
 
 void require_comparable(const Results& base, const Results& next) {
   std::vector<Disagreement> differing = disagreements(base, next);
-  // Rounds are held to each other's losses, so their seeds have to be the same.
+  // Losses are compared round by round, so the rounds' seeds have to be the same.
   const std::string was = text_at(base.plan, "seed"), is = text_at(next.plan, "seed");
   if (was != is) differing.push_back({{"plan.seed", was, is}, {}});
   require_none(differing);

@@ -17,7 +17,7 @@ struct Rows {
   std::map<RowKey, Rounds> rounds;
 
   explicit Rows(const Results& results);
-  /// Null where there is none.
+  /// The runs of a row; null where there is none.
   const Rounds* find(const RowKey& key) const;
 };
 
@@ -30,18 +30,19 @@ struct Disagreement {
   std::string text() const;
 };
 
-/// Throws Error with kExitNotComparable where a row's runs are unlike each other.
+/// The fields in which BASE and NEW differ. Throws Error with kExitNotComparable where a row's runs are
+/// unlike each other.
 std::vector<Disagreement> disagreements(const Results& base, const Results& next);
 
 /// Throws Error with kExitNotComparable, naming the fields that differ, unless both were measured on the same
 /// device model, with the same configuration, and have a rung on a workload in common.
 void require_comparable(const Results& base, const Results& next);
 
-/// Throws the same unless the steps that both take to a loss may be compared: of the same model, data,
-/// evaluations and horizon. What else differs, the learning rate say, is returned.
+/// Throws as require_comparable() does unless the steps that both take to a loss may be compared: of the same
+/// model, data, evaluations and horizon. Returns the other fields that differ, the learning rate say.
 std::vector<Disagreement> require_comparable_steps(const Results& base, const Results& next);
-/// Throws the same unless the times of a step may be compared: on the same device model, after as many steps
-/// of warm-up.
+/// Throws as require_comparable() does unless the times of a step may be compared: on the same device model,
+/// in the same environment, after as many steps of warm-up.
 void require_comparable_times(const Results& base, const Results& next);
 
 }  // namespace stepladder

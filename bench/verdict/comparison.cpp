@@ -18,7 +18,7 @@ void add_once(std::vector<std::string>& names, const std::string& name) {
   if (std::ranges::count(names, name) == 0) names.push_back(name);
 }
 
-/// Of cycles and energy what could not be judged, or not in every pair.
+/// Adds which quantities could not be judged, or not in every pair.
 void add_unknown(std::vector<std::string>& lines, const ComparedRow& row) {
   const std::string of = cat(row.variant, ", ", row.workload, ": ");
   for (const ComparedQuantity& quantity : row.numbers->quantities)
@@ -111,7 +111,7 @@ std::vector<std::string> notes(const Results& base, const Results& next,
 // ---- one row
 
 double tolerance_of(const std::string& variant, const Ladder& ladder) {
-  // Two builds of the lowest rung need not agree to the bit; so far may the next rung's lie from its.
+  // Two builds of the lowest rung need not agree to the bit: they get the tolerance of the next rung.
   constexpr double kRounding = 1e-5;
   if (const Rung* rung = ladder.listed(variant)) return std::max(rung->tolerance, kRounding);
   return std::ranges::max_element(ladder.rungs, {}, &Rung::tolerance)->tolerance;
@@ -122,7 +122,7 @@ bool unsupported(const Rounds& rounds) {
                              [](const auto& item) { return item.second->status == Status::unsupported; });
 }
 
-/// Parts of the arena that are larger than they were.
+/// Parts of the arena that are larger in NEW than in BASE.
 std::vector<std::string> grown_parts(const Memory& base, const Memory& next) {
   std::vector<std::string> parts;
   for (const auto& [name, bytes] : next.by_name) {
@@ -133,8 +133,8 @@ std::vector<std::string> grown_parts(const Memory& base, const Memory& next) {
   return parts;
 }
 
-/// Whether live memory is the same in each run of a row: that of our rungs' arenas, and what trainers call
-/// so.
+/// Whether live memory is the same in each run of a row: in our rungs' arenas always, else where trainers
+/// call it exact.
 bool is_exact(const Rounds& rounds, const Ladder& ladder) {
   return ladder.built_in() || std::ranges::all_of(rounds, [](const auto& item) {
            return item.second->summary->memory.exact.value_or(false);
@@ -146,7 +146,8 @@ const Memory& largest(const Rounds& rounds) {
   return std::ranges::max_element(rounds, {}, bytes)->second->summary->memory;
 }
 
-/// Whether the two ran different GEMM algorithms, or may have: one of them searched and doesn't know what.
+/// Whether two runs used different GEMM algorithms, or may have: one of them searched and doesn't tell its
+/// choice.
 bool other_algorithms(const Summary& was, const Summary& is) {
   const auto searched = [](const Summary& s) {
     return s.compile && s.compile->searched + s.compile->from_cache > 0;
@@ -253,7 +254,7 @@ std::string change_text(const ComparedQuantity& quantity) {
 /// What a REGRESSION in time or in cycles says.
 std::string slower_text(const ComparedQuantity& time, const ComparedQuantity* cycles) {
   if (!cycles || !cycles->change) return "slower";
-  constexpr double kHidden = 0.002;  // of a step: less is noise
+  constexpr double kHidden = 0.002;  // of a step: a smaller difference is noise
   return cat(change_text(time), ", ", change_text(*cycles),
              cycles->change->log_ratio > time.change->log_ratio + kHidden
                  ? ": the card made up for it with its clock"
@@ -263,7 +264,7 @@ std::string slower_text(const ComparedQuantity& time, const ComparedQuantity* cy
 /// How many pairs would tell the verdict if each quantity kept its mean and spread: a bound's distance from
 /// the mean is spread / sqrt(pairs). Infinite where a mean lies on its limit.
 double pairs_that_tell(const std::vector<ComparedQuantity>& quantities) {
-  double regression = INFINITY, pass = 0.0;  // one quantity is enough, or all are needed
+  double regression = INFINITY, pass = 0.0;  // a regression takes one quantity, a pass all
   for (const ComparedQuantity& one : quantities) {
     if (!one.change || one.what == Quantity::energy) continue;
     const double to_limit = std::log1p(one.limit) - one.change->log_ratio;
@@ -276,7 +277,7 @@ double pairs_that_tell(const std::vector<ComparedQuantity>& quantities) {
   return std::min(regression, pass);
 }
 
-/// What would tell, of bounds that enclose the limit.
+/// What would decide a verdict whose bounds enclose the limit.
 std::string advice_of(const ComparedRow::Numbers& n) {
   constexpr double kMostPairs = 200.0;
   const double pairs = pairs_that_tell(n.quantities);
@@ -286,7 +287,7 @@ std::string advice_of(const ComparedRow::Numbers& n) {
              " pairs would tell, if it stays as it is");
 }
 
-/// Why neither verdict holds.
+/// Why neither PASS nor REGRESSION holds.
 std::string undecided_text(const ComparedRow::Numbers& n) {
   if (!n.time().change) return "too few pairs";
   for (const Quantity what : {Quantity::cycles, Quantity::memory})
@@ -300,7 +301,7 @@ std::string undecided_text(const ComparedRow::Numbers& n) {
              : what + ", but not certainly so";
 }
 
-/// The verdict that follows from a row's numbers, `certain` among them.
+/// Sets the verdict that follows from a row's numbers, `certain` among them, and its reason.
 void judge(ComparedRow& row, bool may_pass) {
   const ComparedRow::Numbers& n = *row.numbers;
   const ComparedQuantity& time = n.time();
@@ -311,7 +312,7 @@ void judge(ComparedRow& row, bool may_pass) {
   if (!memory && n.base_bytes > 0 && n.new_bytes > n.base_bytes)  // 0 where BASE did not tell
     reasons.push_back(cat("live memory grew by ", bytes_text(n.new_bytes - n.base_bytes),
                           n.grown.empty() ? "" : ": " + join(n.grown, ", ")));
-  // What takes less time at a higher clock may take more cycles: memory has a clock of its own.
+  // A rung that takes less time at a higher clock may take more cycles: memory has a clock of its own.
   const bool faster = time.certainly_less;
   if (regressed(&time) || (regressed(cycles) && !faster)) reasons.push_back(slower_text(time, cycles));
   for (const ComparedQuantity* more : {energy, memory})
@@ -348,7 +349,7 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
 
   const auto common = static_cast<double>(
       std::ranges::count_if(keys, [&](const RowKey& key) { return before.find(key) && after.find(key); }));
-  const Ladder ladder = ladder_of(base), next_ladder = ladder_of(next);  // what is judged sets no limit
+  const Ladder ladder = ladder_of(base), next_ladder = ladder_of(next);  // NEW's ladder sets no limit
   std::vector<std::string> other_tolerances, not_shown, equalities;
   std::string fixed_order;
   for (const auto& [side, results] : {std::pair("BASE", &base), std::pair("NEW", &next)})
@@ -371,7 +372,7 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
     }
     for (const std::string& reason : {failure(*is, "NEW"), failure(*was, "BASE")})
       if (row.reason.empty()) row.reason = reason;
-    // Runs until a loss learn until then, each as it does.
+    // Runs until a loss are not compared by loss: each learns until it reaches the loss.
     if (row.reason.empty() && !limits.until_loss && !number_at(next.plan, "until_loss") &&
         !learns_as_base(row, *was, *is, tolerance_of(row.variant, ladder)) && row.reason.empty())
       add_once(not_shown, row.variant);

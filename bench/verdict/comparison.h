@@ -1,5 +1,5 @@
-// Two results of the same workloads on the same device model: is the new one slower, or larger? Or, of runs
-// until a loss, does it get there sooner?
+// Compares two results of the same workloads on the same device model: is NEW slower, or larger? Or, of runs
+// until a loss, does NEW get there sooner?
 #pragma once
 
 #include <map>
@@ -14,20 +14,21 @@ namespace stepladder {
 /// `threshold`, or noise_floor() over `pairs` where that is larger, up to kMaxNoiseLimit. Ratios less 1.
 double raised_limit(double threshold, std::span<const double> noise, size_t pairs);
 
-/// Runs of the same rung and workload, paired by round, or by seed where they train until a loss, and a
-/// verdict on each. Peers are left out. Throws Error with kExitNotComparable as require_comparable() does.
+/// Pairs runs of the same rung and workload by round, or by seed where they train until a loss, and judges
+/// each rung and workload. Peers are left out. Throws Error with kExitNotComparable as require_comparable()
+/// does.
 Comparison compare(const Results& base, const Results& next, const Limits& limits);
 
-/// Verdicts while pairs are added: looks after `first` to `last` of them. A REGRESSION spends alpha_at() of
-/// limits.alpha, a PASS is looked for where may_pass_at(), with a bound of upper_confidence(): so both kinds
-/// of error are, over all looks together, no more frequent than with a single one.
+/// Verdicts while pairs are added: looks after `first` to `last` pairs. A REGRESSION spends alpha_at() of
+/// limits.alpha; a PASS is possible where may_pass_at() holds, by an upper bound with upper_confidence(). So
+/// both kinds of error are, over all looks together, no more frequent than with a single look.
 class Looks {
  public:
   Looks(size_t first, size_t last, Limits limits);
 
   /// Looks once more, after `pairs`. A row with a verdict keeps it: each further look would be one more
-  /// chance of a false alarm. `final` says that no look follows, so this one may pass for the next that would
-  /// have; it may come after fewer pairs than `first`.
+  /// chance of a false alarm. `final` says that no look follows, so this look may PASS in place of the next
+  /// one that could; it may come after fewer pairs than `first`.
   Comparison look(const Results& base, const Results& next, size_t pairs, bool final = false);
 
  private:

@@ -307,7 +307,7 @@ std::string markdown_report(const Comparison& comparison) {
 
 namespace {
 
-/// Ratios are of NEW to BASE.
+/// Learning numbers as JSON; ratios are NEW / BASE.
 Json to_json(const LearningNumbers& n) {
   const LearningChange& change = n.change;
   const auto of_both = [](double base, double next) { return Json{{"base", base}, {"new", next}}; };

@@ -1,4 +1,5 @@
-// A comparison as a person reads it, for a terminal and for a pull request, and as a machine does.
+// A comparison as text for a terminal and for a pull request, and as JSON, GitHub annotations and JUnit's
+// XML.
 #pragma once
 
 #include <string>
@@ -7,13 +8,13 @@
 
 namespace stepladder {
 
-/// As wide as a terminal, or as it has to be.
+/// A report as wide as the terminal or, if `wide`, as wide as it has to be.
 std::string terminal_report(const Comparison& comparison, bool wide = true);
 std::string markdown_report(const Comparison& comparison);
-/// {"schema": 2, "kind": "comparison", "verdict": "PASS", "exit_code": 0, "rows": [..], ..}
+/// {"schema": 3, "kind": "comparison", "verdict": "PASS", "exit_code": 0, "rows": [..], ..}
 Json to_json(const Comparison& comparison);
 
-/// In `format` text, which may be `wide`, markdown, json, github or junit.
+/// The report in `format`: text, which may be `wide`, markdown, json, github or junit.
 std::string report_in(const std::string& format, const Comparison& comparison, bool wide = true);
 
 }  // namespace stepladder

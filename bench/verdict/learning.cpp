@@ -13,7 +13,7 @@
 namespace stepladder {
 namespace {
 
-/// None of fewer than two values.
+/// The mean of values; nothing for fewer than two.
 std::optional<Mean> mean_if(std::span<const double> values) {
   return values.size() < 2 ? std::nullopt : std::optional(mean_of(values));
 }

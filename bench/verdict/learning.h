@@ -1,5 +1,6 @@
-// Does it get to a loss sooner, and is it certain? Two factors, steps to the loss and the time of a step,
-// each with an interval over pairs of runs from the same seed; their product, the seconds, is what is judged.
+// Whether NEW gets to a loss sooner than BASE, and whether it is certain: two factors, steps to the loss and
+// the time of a step, each with an interval over pairs of runs from the same seed; their product, the
+// seconds, is judged.
 #pragma once
 
 #include <map>
@@ -16,32 +17,33 @@ namespace stepladder {
 
 /// What two runs from the same seed tell.
 struct SeedPair {
-  std::optional<double> base_steps, next_steps;  // to the loss; none where it wasn't reached
-  std::optional<double> log_time, log_joules;    // of a step, log(NEW / BASE); none where unknown
+  std::optional<double> base_steps, next_steps;  // steps to the loss; nothing where it wasn't reached
+  std::optional<double> log_time, log_joules;    // of a step, log(NEW / BASE); nothing where unknown
 };
 
 /// What is behind a change of the seconds to a loss: means of log(NEW / BASE).
 struct LearningChange {
   size_t seeds = 0;                         // pairs
-  size_t base_missed = 0, next_missed = 0;  // of them, those that did not reach the loss
+  size_t base_missed = 0, next_missed = 0;  // pairs in which BASE, or NEW, didn't reach the loss
   std::optional<Mean> steps;                // over the pairs in which both reached it
   std::optional<Mean> time;                 // of a step, over the pairs that know it
-  std::optional<Mean> seconds, joules;      // steps x that of a step
-  /// One-sided p-values of the seconds; of a sign test over the pairs where a seed missed the loss, with the
-  /// one that missed it as the slower, and ties left out. 1 from fewer than kMinCertainPairs.
+  std::optional<Mean> seconds, joules;      // steps to the loss x time, or joules, of a step
+  /// One-sided p-values of a t test of the seconds, which are 1 from fewer than kMinCertainPairs; where a
+  /// seed missed the loss, of a sign test over the pairs, in which a run that missed the loss is the slower;
+  /// ties are left out.
   double p_slower = 1.0, p_faster = 1.0;
 
   bool by_signs() const { return base_missed + next_missed > 0; }
   double p_changed() const;  // two-sided
 };
 
-/// Factors and product over pairs. `times`, log ratios of the time of a step by pairs of other runs, stand in
-/// for the pairs' own where there are any; signs are those of the steps then.
+/// The factors and their product over pairs. `times`, where there are any, are log ratios of the time of a
+/// step by pairs of other runs, and stand in for the pairs' own; signs are then those of the steps alone.
 LearningChange learning_change(std::span<const SeedPair> pairs, std::span<const double> times = {});
 
 /// The seeds with which a t test at the two-sided level `alpha` finds a change of `change`, a ratio less 1,
-/// in nine of ten cases, if the log ratios of pairs have that standard deviation: at least kMinCertainPairs,
-/// at most kMaxSeeds.
+/// in nine of ten cases, if the log ratios of pairs have the standard deviation `deviation`: at least
+/// kMinCertainPairs, at most kMaxSeeds.
 size_t seeds_to_tell(double change, double deviation, double alpha);
 inline constexpr size_t kMaxSeeds = 10'000;
 
@@ -49,30 +51,31 @@ inline constexpr size_t kMaxSeeds = 10'000;
 struct LearningNumbers {
   double loss = 0.0;
   LearningChange change;
-  double base_steps = 0.0, next_steps = 0.0;  // to the loss, geometric means over pairs that reached it
-  double base_ms = 0.0, next_ms = 0.0;        // of a step, geometric means; 0 where unknown
+  double base_steps = 0.0, next_steps = 0.0;  // steps to the loss, geometric means over pairs that reached it
+  double base_ms = 0.0, next_ms = 0.0;        // time of a step, geometric means; 0 where unknown
   double base_startup_ms = 0.0, next_startup_ms = 0.0;  // start-up and first step, medians
   std::string no_interval;   // why the seeds are no sample: "BASE's curves are the same from each seed"
-  bool same_curves = false;  // of BASE and NEW from each seed
-  /// How many seeds more tell a change of 1, 2 and 5 % apart; empty where the spread is unknown.
+  bool same_curves = false;  // BASE and NEW have equal curves from each seed
+  /// How many more seeds would tell a change of 1, 2 and 5 %; empty where the spread is unknown.
   struct More {
     int percent = 0;
     size_t seeds = 0;
   };
   std::vector<More> more;
 
-  /// Makes the seeds no sample: neither intervals nor verdicts, nor seeds more.
+  /// Calls the seeds no sample: there are no intervals, no verdicts and no `more`.
   void forget_interval(const std::string& why);
-  /// The interval of one of the changes with kFactorConfidence; none from fewer than kMinCertainPairs seeds.
+  /// The interval of one of the changes with kFactorConfidence; nothing from fewer than kMinCertainPairs
+  /// seeds.
   std::optional<Interval> interval(const Mean& of) const;
 };
 inline constexpr double kFactorConfidence = 0.95;
 
-/// A row's runs by the seed in their config, by their round where there is none. Throws Error with
+/// A row's runs by the seed in their config, by their round where the config has no seed. Throws Error with
 /// kExitNotComparable where a seed counts twice, naming `side`.
 std::map<int64_t, const Run*> by_seed(const Rounds& rounds, const std::string& side = "");
-/// Whether rungs of ours saw their data in the same order from each seed, which is then a small sample of
-/// what a seed changes.
+/// Whether rungs of ours saw their data in the same order from each seed, so that seeds differ in
+/// initialisation alone.
 bool has_fixed_order(const Results& results);
 /// Whether two of the runs have learnt the same to the bit.
 bool ignores_seed(const std::map<int64_t, const Run*>& seeds);
@@ -90,7 +93,7 @@ LearningNumbers learning_numbers(const Rounds& base, const Rounds& next, double 
 
 // ---- learning the same
 
-/// How much a change of speed alone may change the loss: nats.
+/// The most that a change of speed alone may change the loss, in nats.
 inline constexpr double kEqualLoss = 0.005;
 /// Two one-sided t tests at 1 %: whether the mean difference over pairs lies between -margin and margin.
 bool equal_losses(std::span<const double> differences, double margin = kEqualLoss);

@@ -12,23 +12,25 @@ namespace stepladder {
 /// "commit 0123abc, 2025-01-31T12:00:00.000Z"
 std::string described(const Results& results);
 
-/// Fills in row.learning, or row.reason where a run's evaluations don't tell. `alpha` is what may go wrong
-/// for the row, of which its seeds more are told.
+/// Fills in row.learning, or row.reason where a run's evaluations don't tell or the runs for times are not
+/// ok. `alpha` is the row's share of false alarms, for LearningNumbers::more.
 void learn(ComparedRow& row, const RowKey& key, const Rounds& base, const Rounds& next, const Limits& limits,
            double alpha);
 
-/// The verdicts that follow from the rows' `learning`, among all of them.
+/// Sets the verdicts that follow from the rows' `learning`, by Holm's test over all rows.
 void judge_learning(std::vector<ComparedRow>& rows, double alpha);
 
-/// What a reader of these verdicts has to know: intended changes, equal curves, and where times are from.
+/// Adds what a reader of verdicts on learning has to know: intended changes, equal curves, and where times
+/// are from.
 void add_learning_notes(Comparison& comparison, const std::vector<Disagreement>& intended,
                         const Limits& limits);
 
-/// Holds NEW's losses to BASE's, those of long runs by their means: fills in row.reason where NEW is worse.
-/// Returns whether it is shown not to be.
+/// Compares NEW's losses with BASE's, in long runs by their means: fills in row.reason where NEW is worse.
+/// Returns whether NEW is shown not to be worse.
 bool learns_as_base(ComparedRow& row, const Rounds& base, const Rounds& next, double tolerance);
 
-/// How far validation losses after the last step are apart; "" where fewer than kMinCertainPairs know them.
+/// A sentence on how far validation losses after the last step are apart; "" where fewer than
+/// kMinCertainPairs pairs have them.
 std::string equality_text(const ComparedRow& row, const Rounds& base, const Rounds& next);
 
 }  // namespace stepladder

@@ -21,7 +21,7 @@ Noise noise_from(const Json& json) {
   };
   require(json.is_object() && json.value("kind", Json()) == kKind,
           "is no noise file; `stepladder calibrate` writes one");
-  check_schema(json, 2);  // in which it was the same
+  check_schema(json, 2);  // schema 2 had the same noise file
   for (const char* key : {"context", "plan"})
     require(json.contains(key) && json[key].is_object(), cat(key, " is not an object"));
   require(json.contains("variants") && json["variants"].is_array(), "variants is not a list");

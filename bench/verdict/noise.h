@@ -1,6 +1,6 @@
 // What a machine shows where nothing changed: the file that `stepladder calibrate` writes.
 //
-//   {"schema": 2, "kind": "noise", "context": {..}, "plan": {"steps": 40, "warmup": 10, "ladder": ""},
+//   {"schema": 3, "kind": "noise", "context": {..}, "plan": {"steps": 40, "warmup": 10, "ladder": ""},
 //    "variants": [{"variant": "02_tf32", "workload": "gpt2 B=16 T=1024", "log_ratios": [0.0012, ..],
 //                 "cycles_log_ratios": [..], "joules_log_ratios": [..]}]}
 #pragma once
@@ -24,7 +24,7 @@ using NoiseByRow = std::map<RowKey, LogRatios>;
 struct Noise {
   Json context = Json::object();  // as in a results file
   int64_t steps = 0, warmup = 0;  // of a run
-  /// The name of a ladder of one's own, "" of ours; none in files from before.
+  /// The name of the ladder, "" for ours of time; nothing in older files.
   std::optional<std::string> ladder;
   NoiseByRow log_ratios;
 };

@@ -15,7 +15,7 @@ double average(std::span<const double> x) {
   return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
 }
 
-/// Holm's test over p(change), which counts for nothing below kMinCertainPairs.
+/// Holm's test over p(change); a change from fewer than kMinCertainPairs pairs is never certain.
 template <class P>
 std::vector<bool> certain(std::span<const PairedChange> changes, double alpha, P p) {
   std::vector<double> p_values;

@@ -16,16 +16,16 @@ namespace stepladder {
 /// Mean of x over pairs and the bounds that the change lies above and below.
 struct PairedChange {
   double log_ratio = 0.0, lo = 0.0, hi = 0.0;
-  /// Of a mean this far above, or below, 0 if nothing had changed; one-sided t tests.
+  /// Probability of a mean this far above, or below, 0 if nothing had changed; one-sided t tests.
   double p_slower = 1.0, p_faster = 1.0;
   size_t pairs = 0;
 };
 
-/// Of each bound by itself; both hold with 80 %.
+/// The confidence of each bound by itself; both together hold with 80 %.
 inline constexpr double kBoundConfidence = 0.9;
-/// Fewer tell too little of their spread.
+/// Fewest pairs for a change: fewer tell too little of their spread.
 inline constexpr size_t kMinPairs = 3;
-/// Fewer are never certain. A machine with two speeds gives a pair either of the two differences, or none:
+/// Fewest pairs for a certain change. A machine with two speeds gives a pair one of two differences, or none:
 /// n pairs are equal, which a t test takes for no noise at all, with a probability of up to 4^-n.
 inline constexpr size_t kMinCertainPairs = 6;
 
@@ -44,15 +44,16 @@ std::vector<bool> certainly_faster(std::span<const PairedChange> changes, double
 std::vector<bool> certainly_changed(std::span<const PairedChange> changes, double alpha);
 
 /// The part of `alpha` that a look at the data after `pairs` may spend when looks are taken after each pair
-/// from `first` to `last`: alpha ((n/last)^2 - ((n-1)/last)^2), and all that is due at the first. The parts
-/// sum to alpha, so that by the union bound all looks together alarm falsely no more often than one would.
+/// from `first` to `last`: alpha ((n/last)^2 - ((n-1)/last)^2), and at the first look all that is due by
+/// then. The parts sum to alpha, so that by the union bound all looks together alarm falsely no more often
+/// than one look would.
 double alpha_at(size_t pairs, size_t first, size_t last, double alpha);
 
-/// Looks that may find a PASS: after `first`, 2 first, 4 first, ... and `last` pairs. Few, so that each may
-/// spend an equal and large part of what all together may.
+/// Whether the look after `pairs` may find a PASS: after `first`, 2 first, 4 first, ... and `last` pairs.
+/// These looks are few, so that each may spend an equal and large part of the error allowed to all together.
 bool may_pass_at(size_t pairs, size_t first, size_t last);
-/// How surely the upper bound has to hold at each of them for all together to hold with `confidence`, by the
-/// union bound.
+/// The confidence of the upper bound at each look that may find a PASS, such that all of them together hold
+/// with `confidence`, by the union bound.
 double upper_confidence(size_t first, size_t last, double confidence);
 
 /// How large a change of the mean over `pairs` a machine shows where nothing changed: the 99th percentile of
