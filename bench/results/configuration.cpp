@@ -28,7 +28,7 @@ std::string unlike(const Run& first, const Run& run) {
   for (const auto& [field, value] : both.items()) {
     const Json before = was.value(field, Json()), after = is.value(field, Json());
     const auto shown = [](const Json& told) { return told.is_null() ? "none" : printable(dump(told), 100); };
-    if (before != after && dump(before) != dump(after))  // as a file keeps it
+    if (before != after && dump(before) != dump(after))  // also as a file keeps them
       texts.push_back(cat(printable(field, 100), " ", shown(before), " / ", shown(after)));
   }
   if (texts.empty()) return "";

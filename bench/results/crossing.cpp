@@ -21,7 +21,7 @@ struct Pool {
   }
 };
 
-/// The best curve that never rises, in least squares.
+/// The best curve through the evaluations that never rises, in least squares.
 std::vector<Pool> falling_curve(std::span<const Evaluation> evaluations) {
   std::vector<Pool> pools;
   for (const Evaluation& evaluation : evaluations) {
@@ -38,7 +38,7 @@ std::vector<Pool> falling_curve(std::span<const Evaluation> evaluations) {
   return pools;
 }
 
-/// The crossing; `stopped` where the first evaluation was below the loss already.
+/// The crossing in steps; `stopped` where there is none, or the first evaluation was below the loss already.
 double crossing_until(double stopped, std::span<const Evaluation> evaluations, double loss) {
   try {
     return crossing(evaluations, loss).value_or(stopped);

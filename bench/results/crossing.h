@@ -1,4 +1,4 @@
-// When a validation loss was reached to stay, and what that took.
+// When a run reached a validation loss to stay, and what the run took until then.
 #pragma once
 
 #include <optional>
@@ -17,8 +17,9 @@ namespace stepladder {
 /// already.
 std::optional<double> crossing(std::span<const Evaluation> evaluations, double loss);
 
-/// What it took a run to reach its loss: at the crossing, or at the evaluation that it stopped at where its
-/// evaluations don't tell one. Nothing where it didn't reach it, or was not to reach any.
+/// What a run took to reach its loss: until the crossing, or where its evaluations tell none, until the
+/// evaluation at which it stopped. reached_loss() is nothing where the run didn't reach its loss, or had none
+/// to reach.
 struct ReachedLoss {
   double steps = 0.0, seconds = 0.0, tokens = 0.0;
   std::optional<double> joules;
@@ -28,7 +29,8 @@ std::optional<ReachedLoss> reached_loss(const Run& run);
 /// Whether the first evaluation of a run was at or below its loss already, so that nothing is interpolated.
 bool reached_at_first(const Run& run);
 
-/// A run's mean time of a step without the first, in ms: all steps of a run until a loss, else those timed.
+/// The mean time of a run's steps, in ms: of a run until a loss all steps but the first, else the timed
+/// steps.
 double mean_step_ms(const Run& run);
 
 /// Whether two runs have learnt the same to the bit: all evaluations, and the losses of the steps that both

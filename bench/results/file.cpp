@@ -26,7 +26,7 @@
 namespace stepladder {
 namespace {
 
-/// A file's text, unzipped.
+/// A file's text, decompressed where it is gzip's.
 std::string read_text(const std::string& path) {
   std::error_code error;
   const auto type = std::filesystem::status(path, error).type();
@@ -48,7 +48,7 @@ Json json_in(const std::string& text) {
   return parse_json(text);
 }
 
-/// By kind, what a file of ours is called.
+/// What files of ours are called in messages, by kind.
 const std::map<std::string, const char*>& kinds() {
   static const std::map<std::string, const char*> kinds = {{"results", "a results file"},
                                                            {"noise", "a noise file"},
@@ -58,8 +58,8 @@ const std::map<std::string, const char*>& kinds() {
   return kinds;
 }
 
-/// Whether what is at `path` begins as a text of ours does: "csv", "page", ..., or a JSON file that is
-/// "damaged".
+/// Whether the file at `path` begins as files of `kind` do: "csv", "page", ..., or "damaged" for JSON of
+/// ours.
 bool begins_as(const std::string& kind, const std::string& path) {
   static const std::multimap<std::string, std::string> beginnings = {
       {"csv", "variant,"},
@@ -79,7 +79,7 @@ bool begins_as(const std::string& kind, const std::string& path) {
   text.resize(static_cast<size_t>(file.gcount()));
   if (kind == "page") return text.find("<title>Stepladder") != std::string::npos;
   const auto [first, last] = beginnings.equal_range(kind);
-  return std::any_of(first, last, [&](const auto& item) {  // of which it may have the beginning alone
+  return std::any_of(first, last, [&](const auto& item) {  // the file may end within the beginning
     return text.starts_with(item.second) || item.second.starts_with(text);
   });
 }
@@ -109,7 +109,7 @@ std::string not_ours(const Json& json) {
              ", not a file of Stepladder's: `stepladder run` measures and writes one");
 }
 
-/// What to call a file's parts by: "name one, such as FILE:ladder (others: energy_16)".
+/// Advice to name one of a file's parts: "name one, such as FILE:ladder (others: energy_16)".
 std::string naming(const std::string& path, const std::vector<Part>& parts) {
   std::vector<std::string> names;
   for (const Part& part : parts) names.push_back(printable(part.name, 60));
@@ -118,7 +118,7 @@ std::string naming(const std::string& path, const std::vector<Part>& parts) {
   return names.empty() ? first : cat(first, " (others: ", join(names, ", "), ")");
 }
 
-/// The file and the part that FILE:PART names, where no file has that whole name.
+/// The file and the part that FILE:PART names; no part where a file has that whole name.
 std::pair<std::string, std::string> file_and_part(const std::string& path) {
   const size_t colon = path.rfind(':');
   std::error_code none;
@@ -287,14 +287,14 @@ void ResultsFile::close() {
 void ResultsFile::lock() {
   struct stat locked {};
   struct stat there {};
-  do {  // until what is locked is what has the name: --overwrite replaces the file
+  do {  // until the locked file is the one of that name: --overwrite replaces files
     file_ =
         Fd(::open(target_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
     if (!file_.open())
       throw InputError(cat(path_, ": cannot write: ", std::strerror(errno), "; name another --out"));
     if (::fstat(file_.get(), &locked) != 0 || !S_ISREG(locked.st_mode))
       throw InputError(cat(path_, ": cannot write: not a regular file; name another --out"));
-    // A file system without locks goes without.
+    // On a file system without locks the file is not locked.
     if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
       throw InputError(cat(path_, " is being written by another run: wait for it, or name another --out"));
   } while (::stat(target_.c_str(), &there) != 0 || locked.st_ino != there.st_ino);
@@ -307,7 +307,7 @@ void ResultsFile::look(Existing existing) {
   if (existing == Existing::overwrite) {
     kept_ = name.empty() ? "" : lines_without(text, name);
     if (kept_ == text) kept_.reset();  // nothing is replaced
-    AtomicFile probe(path_);           // says what is wrong with the place before anything is measured
+    AtomicFile probe(path_);  // throws where the folder can't be written to, before anything is measured
     return;
   }
   std::vector<Part> parts = load_parts(target_);
@@ -377,7 +377,7 @@ void ResultsFile::write(const Json& line) {
   if (write_all(file_.get(), text) && ::fsync(file_.get()) == 0) return require_in_place();
   const int error = errno;
   [[maybe_unused]] const int cut =
-      ::ftruncate(file_.get(), size);  // else whoever writes next cuts the torn line
+      ::ftruncate(file_.get(), size);  // if that fails, the next writer cuts the torn line
   const char* cure = error == ENOSPC || error == EDQUOT ? "free some space"
                      : error == EFBIG                   ? "raise `ulimit -f`"
                                                         : "see to its disk and who may write there";
@@ -457,11 +457,11 @@ void ResultsFile::add_profile(const Json& profile) {
 }
 
 void ResultsFile::finish(Json stopped, const std::function<int(const Results&)>& exit_code) {
-  for (Run& run : std::exchange(failed_, {})) results_.runs.push_back(std::move(run));  // no time for those
+  for (Run& run : std::exchange(failed_, {})) results_.runs.push_back(std::move(run));  // not run again
   results_.stopped = std::move(stopped);
   results_.complete = true;
   const Json how = {{"complete", true}, {"stopped", results_.stopped}};
-  if (begun_ || how != ended_) end(how, exit_code(results_));  // else nothing was added to it
+  if (begun_ || how != ended_) end(how, exit_code(results_));  // else this session added nothing
 }
 
 void ResultsFile::interrupt(int exit_code) {

@@ -14,41 +14,41 @@
 
 namespace stepladder {
 
-/// The file that `stepladder run` writes where it is not told otherwise.
+/// The file that `stepladder run` writes by default.
 inline constexpr const char* kLatestResults = "reports/latest/results.jsonl";
 
-/// The parts of a results file, which may be gzip's, or the one that FILE:PART names. Throws InputError
-/// naming the file and what is wrong with it, as parts_from() does; Error with kExitNotComparable where runs
-/// of a row are unlike each other.
+/// The parts of a results file, which may be gzip-compressed, or the one part that FILE:PART names. Throws
+/// InputError naming the file and what is wrong with it, as parts_from() does; Error with kExitNotComparable
+/// where runs of a row are unlike each other.
 std::vector<Part> load_parts(const std::string& path);
 /// The measurements in FILE, or in FILE:PART. Throws InputError naming the file, where it has several parts,
 /// holds a profile or something else.
 Results load_results(const std::string& path);
 
-/// What a file is: "results", or what a JSON file says of itself, such as "noise"; "" where it is none of
-/// ours, or can't be read.
+/// The kind of a file: "results", or the kind that a JSON file of ours names, such as "noise"; "" for another
+/// program's file, or one that can't be read.
 std::string kind_of(const std::string& path);
-/// Whether version 0.2 wrote results, a profile or a campaign into it.
+/// Whether `json` is of a file of version 0.2: results, a profile or a campaign.
 bool is_of_schema_2(const Json& json);
-/// A file's JSON. Throws InputError naming it and what is wrong with it.
+/// A file's JSON. Throws InputError naming the file and what is wrong with it.
 Json load_json(const std::string& path);
-/// The JSON of `what`, such as "a ladder file". Throws InputError as load_json() does, and where `is` denies
-/// that it is one, naming what it seems to be.
+/// The JSON of a file that is to be `what`, such as "a ladder file". Throws InputError as load_json() does,
+/// and where `is` rejects the JSON, naming what the file seems to be.
 Json load_json_of(const char* what, const std::string& path, const std::function<bool(const Json&)>& is);
-/// Throws InputError where a file's JSON is none of ours, naming what it seems to be.
+/// Throws InputError where a file's JSON is not of Stepladder's, naming what the file seems to be.
 void check_ours(const std::string& path, const Json& json);
 /// Makes the folder that a file is to lie in. Throws InputError naming the file.
 void make_folder_of(const std::string& path);
-/// Throws InputError, which ends with `way_out`, where the file is there and not of the kind that is to
-/// replace it: "results", or what it says of itself, such as "noise"; or a text of ours: "csv",
-/// "googlebenchmark", "text" (a verdict), "summary", "table", "page", "published". An empty file may be
-/// replaced, and so may a damaged one of ours.
+/// Throws InputError, which ends with `way_out`, where a file is there that is not of `kind`, and so is not
+/// to be replaced. Kinds are "results", those of our JSON files, such as "noise", and those of our texts:
+/// "csv", "googlebenchmark", "text" (a verdict), "summary", "table", "page", "published". An empty file may
+/// be replaced, and so may a damaged one of ours.
 void check_same_kind(const std::string& path, const std::string& kind,
                      const std::string& way_out = "name another --out");
-/// Whether `stepladder gate` has measured them.
+/// Whether `stepladder gate` has measured the results.
 bool is_of_a_gate(const Results& results);
 
-/// What to do with a part that is there; retry resumes it and runs again what failed.
+/// What to do with a part that exists; retry resumes it and runs again what failed.
 enum class Existing { refuse, resume, retry, overwrite };
 
 /// A part of a results file that is being written. One process at a time writes a file.
@@ -69,11 +69,11 @@ class ResultsFile {
   const Results& results() const { return results_; }
   /// Whether the file holds anything of this plan.
   bool begun() const { return begun_ || !resumes_.empty(); }
-  /// Leaves out the runs of a round, which the next run of it begins again.
+  /// Drops the runs of a round; the next run of that round begins it again.
   void restart_round(int64_t round);
-  /// Adds a finished run, in the place of one of its row and round. Throws Error (disk full, or unlike the
-  /// first of its row), and the file stays as it was; where it was moved, removed or replaced meanwhile, once
-  /// the run is in it.
+  /// Adds a finished run, replacing a run of the same row and round. Throws Error where the disk is full, or
+  /// the run is unlike the first of its row: the file then stays as it was. Throws Error after adding the run
+  /// where the file was moved, removed or replaced meanwhile.
   void add(Run run);
   void add_profile(const Json& profile);
   /// Writes why the plan ended, and with which exit code, which may follow from the results. Throws as add()
@@ -94,23 +94,23 @@ class ResultsFile {
   Json line(const char* kind) const;
   void begin();
   void write(const Json& line);
-  /// Throws Error where `path` leads to the file no longer: its lines go on where it was moved to, or are put
-  /// there, or beside what took its place.
+  /// Throws Error where `path_` leads to the file no longer. The lines are in the moved file; those of a
+  /// removed file are written to `path_` again, those of a replaced file beside it.
   void require_in_place() const;
   void replace();
   void end(const Json& how, int exit_code);
 
   const std::string path_, target_, part_, way_on_, session_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  const Json context_;  // this session's; results_ have the first one's
+  const Json context_;  // this session's; results_ has the first session's
   Fd file_;
-  bool is_new_ = false;              // nothing was there before
-  std::optional<std::string> kept_;  // the next file's text, until a run is in it
-  std::string resumes_;              // a session's id
-  bool begun_ = false;               // this session's line is written
-  bool told_ = false;                // it has measured something
+  bool is_new_ = false;              // the file was empty or missing
+  std::optional<std::string> kept_;  // text of a file to replace this one, until it has a run
+  std::string resumes_;              // id of the session resumed
+  bool begun_ = false;               // whether this session's line is written
+  bool told_ = false;                // whether tell_resumed() was called
   Results results_;
-  std::vector<Run> failed_;           // to be run again
+  std::vector<Run> failed_;           // failed runs, to be run again
   std::optional<int64_t> restarted_;  // a round that the next run begins again
   Json ended_;                        // how the part that is resumed had ended
 };

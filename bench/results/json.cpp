@@ -10,7 +10,7 @@ namespace stepladder {
 
 Json parse_json(const std::string& text) {
   constexpr int kMaxDepth = 32;
-  std::vector<std::set<std::string>> keys;  // of the objects around this place
+  std::vector<std::set<std::string>> keys;  // keys so far of the objects around this place
   const auto look = [&](int depth, Json::parse_event_t event, Json& parsed) {
     using Event = Json::parse_event_t;
     if (depth > kMaxDepth) throw InputError(cat("nested deeper than ", kMaxDepth));
@@ -40,7 +40,7 @@ std::string dump(const Json& json, int indent) {
 
 void require_same(const std::string& what, const std::string& field, const Json& was, const Json& now,
                   const std::string& way_out) {
-  if (was == now || dump(was) == dump(now)) return;  // as a file keeps it: not every byte
+  if (was == now || dump(was) == dump(now)) return;  // equal as a file keeps them: not every byte
   const auto text = [](const Json& json) { return printable(dump(json), 200); };
   if (!was.is_object() || !now.is_object())
     throw Error(cat(what, ": ", field, " was ", text(was), ", now it is ", text(now), "; ", way_out),

@@ -13,19 +13,20 @@ using Json = nlohmann::ordered_json;
 /// InputError with what is wrong.
 Json parse_json(const std::string& text);
 
-/// JSON as text. A path may hold any bytes; replacing them keeps it valid JSON.
+/// JSON as text. Bytes that are not UTF-8, which a path may hold, are replaced, so that the text is valid
+/// JSON.
 std::string dump(const Json& json, int indent = -1);
 
-/// Throws Error with kExitNotComparable unless both are the same: "`what`: `field` was .., now it is ..;
-/// `way_out`". Of objects it names the first field that differs.
+/// Throws Error with kExitNotComparable unless `was` and `now` are equal: "`what`: `field` was .., now it is
+/// ..; `way_out`". Of objects the error names the first field that differs.
 void require_same(const std::string& what, const std::string& field, const Json& was, const Json& now,
                   const std::string& way_out);
 
 /// A field as text, for a file that may hold anything; "" where it is missing or null.
 std::string whole_text_at(const Json& json, const std::string& key);
-/// The same for display: one line, cut to 200 bytes.
+/// whole_text_at() for display: one line, cut to 200 bytes.
 std::string text_at(const Json& json, const std::string& key);
-/// A field as a number, for a file that may hold anything; none where it is something else or missing.
+/// A field as a number, for a file that may hold anything; nothing where it is something else or missing.
 std::optional<double> number_at(const Json& json, const std::string& key);
 
 }  // namespace stepladder

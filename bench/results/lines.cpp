@@ -23,7 +23,7 @@ void for_each_line(const std::string& text, Call call) {
     call(std::string_view(text).substr(from, end - from), ++number);
 }
 
-/// One line's JSON, or what its number and `read` say is wrong with it.
+/// Calls `read`, and adds a line's number to its InputError.
 template <class Read>
 void with_number(size_t number, Read read) {
   try {
@@ -66,10 +66,10 @@ class PartsReader {
   };
   struct Session {
     Building* to = nullptr;
-    Json resumes_on;  // its context, until it has measured something
+    Json resumes_on;  // context of a resuming session, until its first run
   };
 
-  /// Whether the line's session is known.
+  /// Takes a line into its session. Returns whether that session is known.
   bool take(const Json& json) {
     const std::string line = text_at(json, "line"), id = whole_text_at(json, "session");
     if (line == "session") return begin(json, id);
@@ -115,7 +115,7 @@ class PartsReader {
     return true;
   }
 
-  /// "replaces" says which earlier ones a run takes the place of.
+  /// Adds a run; "replaces" says which earlier runs it replaces: all of its round, or one.
   static void add_run(Building& to, const Json& json, Session& session) {
     Run run = run_from(json);
     std::vector<Run>& runs = to.part.results.runs;
@@ -151,7 +151,7 @@ class PartsReader {
     part.wall_s += std::max(0.0, number_at(json, "wall_s").value_or(0.0));
   }
 
-  /// Those of one name as one; a part that was skipped doesn't count beside one that was measured.
+  /// The parts, those of one name joined; a part that was skipped doesn't count beside a measured one.
   std::vector<Part> joined() {
     std::vector<Part> all;
     for (Building& building : building_) {
@@ -228,7 +228,7 @@ std::string lines_of(const Part& part) {
 
 std::string lines_without(const std::string& text, const std::string& part) {
   std::string kept;
-  std::set<std::string> others;  // sessions
+  std::set<std::string> others;  // ids of the sessions that are kept
   for_each_line(text, [&](std::string_view line, size_t) {
     try {
       const Json json = parse_json(std::string(line));
@@ -238,7 +238,7 @@ std::string lines_without(const std::string& text, const std::string& part) {
                                      : others.contains(resumes)))
         others.insert(id);
       if (others.contains(id)) kept.append(line).append("\n");
-    } catch (const InputError&) {  // a damaged line is no part's
+    } catch (const InputError&) {  // a damaged line belongs to no part
     }
   });
   return kept;
@@ -260,8 +260,8 @@ void require_same_plan(const std::string& what, const Results& was, const Json& 
   const bool on_cpu = text_at(now["device"], "backend") == "cpu";
   for (Json* device : {&before["device"], &now["device"]}) {
     if (!device->is_object()) continue;
-    device->erase("uuid");                      // another card of its kind does a round as well
-    if (on_cpu) device->erase("total_memory");  // the host's, or what its control group allows
+    device->erase("uuid");                      // another card of its kind may measure rounds
+    if (on_cpu) device->erase("total_memory");  // the host's memory, or its control group's limit
   }
   std::vector<const char*> fields = {"build", "cpu", "device", "environment"};
   if (on_cpu) {

@@ -19,15 +19,15 @@
 
 namespace stepladder {
 
-/// One plan's measurements: a session, those that resumed it, and other cards' sessions of the same plan,
-/// build and kind of device, whose rounds follow.
+/// One plan's measurements: a session, the sessions that resumed it, and other cards' sessions of the same
+/// plan, build and kind of device, whose rounds follow.
 struct Part {
   std::string name, about;  // what --part says; empty in a file of one plan
   Results results;
   Json profile;                      // of `stepladder profile`; null otherwise
   std::optional<int64_t> exit_code;  // of the last session that ended
   double wall_s = 0.0;               // of the sessions that ended
-  std::string skipped;               // why it was not begun
+  std::string skipped;               // why the part was not begun
   std::string last_session;          // the id that a resuming session names
 };
 
@@ -39,7 +39,7 @@ bool is_results(const std::string& text);
 /// in plan, build or device, naming the field.
 std::vector<Part> parts_from(const std::string& text);
 
-/// What begins a session.
+/// The line that begins a session.
 Json session_line(const std::string& id, const std::string& part, const Json& context, const Json& plan);
 
 /// A part as the text of a results file.
@@ -51,12 +51,12 @@ std::string lines_without(const std::string& text, const std::string& part);
 /// The name and the description in "name: about".
 std::pair<std::string, std::string> name_and_about(const std::string& part);
 
-/// Throws Error with kExitNotComparable, naming the field, unless `context` and `plan` measure what `was`
-/// does: on any device of its kind, in any number of rounds.
+/// Throws Error with kExitNotComparable, naming the field, unless `context` and `plan` are those of `was`,
+/// but for the card, of the same kind, and the number of rounds.
 void require_same_plan(const std::string& what, const Results& was, const Json& context, const Json& plan,
                        const std::string& way_out);
 
-/// Adds to the context of results when and where a session went on with them.
+/// Adds to the context of results when and where a session resumed them.
 void tell_resumed(Results& results, const Json& context);
 
 }  // namespace stepladder

@@ -9,17 +9,17 @@
 namespace stepladder {
 
 /// Distribution function of Student's t with `df` degrees of freedom, and its inverse for p in (0,1). Throw
-/// std::invalid_argument unless df > 0 and p is within.
+/// std::invalid_argument unless df > 0 and p lies in (0,1).
 double student_t_cdf(double t, double df);
 double student_t_quantile(double p, double df);
 
 /// An estimate of a mean, or of a sum of means.
 struct Mean {
   double value = 0.0;
-  double variance = 0.0;  // of the estimate: s^2 / n of a sample's mean
+  double variance = 0.0;  // variance of the estimate: s^2 / n for a sample's mean
   double df = 0.0;        // degrees of freedom of the variance
 
-  double error() const;  // sqrt(variance)
+  double error() const;  // standard error: sqrt(variance)
 };
 
 /// A sample's mean: variance s^2 / n with n - 1 degrees of freedom. Throws std::invalid_argument on fewer
@@ -35,17 +35,19 @@ Mean operator+(const Mean& one, const Mean& other);
 /// value each, or on a value that is not finite.
 Mean difference_of_means(std::span<const double> base, std::span<const double> next);
 
-/// One-sided p-values: the chance of an estimate this far above `limit` were the true mean not above it, and
-/// the same below. An estimate without variance leaves no doubt: 0 or 1.
+/// One-sided p-values: the chance of an estimate this far above (or below) `limit` if the true mean were not
+/// above (or below) it. An estimate without variance leaves no doubt: 0 or 1.
 double p_above(const Mean& mean, double limit = 0.0);
 double p_below(const Mean& mean, double limit = 0.0);
 
-/// What the true mean lies below (p > 0.5), or above (p < 0.5), with a confidence of p or 1 - p.
+/// The bound that the true mean lies below (p > 0.5) with confidence p, or above (p < 0.5) with confidence 1
+/// - p.
 double bound(const Mean& mean, double p);
-/// The interval that holds the true mean with that confidence.
+/// The interval that holds the true mean with `confidence`.
 Interval interval_of(const Mean& mean, double confidence);
 
-/// P(X >= heads) of X from Binomial(heads + tails, 1/2): the one-sided p-value of a sign test; 1 without any.
+/// P(X >= heads) of X from Binomial(heads + tails, 1/2): the one-sided p-value of a sign test; 1 without
+/// heads.
 double sign_test(size_t heads, size_t tails);
 
 }  // namespace stepladder

@@ -10,10 +10,10 @@
 namespace stepladder {
 namespace {
 
-/// A place in a file. Spelt out only where an error names it: a file has a million.
+/// A place in a file, spelt out only where an error names it: a file has a million places.
 struct Place {
   const Place* parent = nullptr;
-  const char* name = nullptr;  // of a field; an item of a list has none
+  const char* name = nullptr;  // of a field; null for an item of a list
   size_t index = 0;
 
   std::string text() const {
@@ -24,7 +24,7 @@ struct Place {
 
 class Reader {
  public:
-  /// Of an object, or of row `row` of an object's columns.
+  /// Reads an object, or row `row` of an object's columns.
   Reader(const Json& json, const Place& place, std::optional<size_t> row = {})
       : json_(json), place_(place), row_(row) {
     require(json.is_object(), place, "an object");
@@ -68,7 +68,7 @@ class Reader {
   static void read(const Json& json, std::optional<T>& value, const Place& place) {
     if (!json.is_null()) read(json, value.emplace(), place);
   }
-  /// Their columns, all of one length; those of what is not known are not there.
+  /// Reads steps from their columns, all of one length; columns of unknown numbers are missing.
   static void read(const Json& json, std::vector<Step>& steps, const Place& place) {
     require(json.is_object(), place, "an object of columns");
     const auto ms = json.find("step_ms");

@@ -15,7 +15,8 @@ double ms_per_token(const Run& run) {
   return run.summary->median_step_ms / tokens_of(run.config);
 }
 
-/// Over the rounds that reached it; nothing where none was to reach a loss.
+/// What training until a loss took, over the rounds that reached the loss; nothing where none had a loss to
+/// reach.
 std::optional<TimeToLoss> to_loss_of(const Rounds& rounds) {
   std::optional<TimeToLoss> all;
   std::vector<double> seconds, steps, tokens, step_ms, joules;
@@ -41,7 +42,7 @@ std::optional<TimeToLoss> to_loss_of(const Rounds& rounds) {
   return all;
 }
 
-/// An archive that gathers each number of a round's Measured, and then makes a row's of them.
+/// An archive that gathers each number of a round's Measured, and then makes the row's number of them.
 class OverRounds {
  public:
   void operator()(const char* name, const double& value) { values_[name].push_back(value); }
@@ -58,7 +59,7 @@ class OverRounds {
     if (values_[name].size() == rounds_) number = median_over_rounds(values_[name]);
   }
   void added(const char* name, auto& value) { (*this)(name, value); }
-  // numbers_of() makes these.
+  // numbers_of() fills in the following fields.
   void operator()(const char*, const Memory&) {}
   void if_any(const char*, const auto&) {}
 
@@ -103,8 +104,8 @@ ResultRow::Numbers numbers_of(const Rounds& rounds) {
   return numbers;
 }
 
-/// The median over rounds of of(run, other), of the runs of both in a round, so that drift between rounds
-/// cancels; rounds for which it is nothing don't count. Nothing where none does.
+/// The median over rounds of of(run, other) for the two runs of a round, so that drift between rounds
+/// cancels; rounds for which of() is nothing don't count. Nothing where no round counts.
 template <class Of>
 std::optional<Estimate> over_pairs(const Rounds& one, const Rounds& other, Of of) {
   std::vector<double> values;
@@ -209,7 +210,7 @@ std::vector<ResultRow> rows_of(const Results& results) {
       row->peer = run.peer, row->config = run.config;
     }
     if (run.status == Status::ok)
-      row->backend = run.backend;  // as it told, which one that failed may not have
+      row->backend = run.backend;  // as the run told, which a failed run may not have
     if (run.status != Status::ok && row->status == Status::ok) {
       row->status = run.status;
       row->reason = run.reason;
