@@ -22,7 +22,7 @@ bool is_rung(const ResultRow& row) {
   return row.peer.empty() && !is_ablation(row.variant);
 }
 
-/// The fastest of the rows that `among` holds of, of those on the fewest devices; null where there is none.
+/// The fastest row on the fewest devices for which `among` holds; null where there is none.
 template <class Among>
 const ResultRow* fastest(const std::vector<ResultRow>& rows, Among among) {
   const auto key = [](const ResultRow& v) {
@@ -34,14 +34,14 @@ const ResultRow* fastest(const std::vector<ResultRow>& rows, Among among) {
   return best;
 }
 
-/// Whether rungs were measured at other batches too, among which rates compare.
+/// Whether rungs were measured at other batches too, so that tokens a second compare, not step times.
 bool several_batches(const Findings& file, const ResultRow& best) {
   return std::ranges::any_of(file.rows, [&](const ResultRow& row) {
     return row.peer.empty() && row.config.at("B") != best.config.at("B");
   });
 }
 
-/// " on one device" where others ran on more.
+/// " on one device" where rows ran on more devices than `best`, else "".
 std::string on_devices(const Findings& file, const ResultRow& best) {
   const int64_t devices = world_size(best.config);
   const bool more = std::ranges::any_of(
@@ -49,8 +49,8 @@ std::string on_devices(const Findings& file, const ResultRow& best) {
   return !more ? "" : devices == 1 ? " on one device" : cat(" on ", devices, " devices");
 }
 
-/// How many of the rungs learn as the first one does, on every workload; "" where their speed says something,
-/// or that wasn't measured.
+/// How many of the rungs learn as the first one does, on every workload; "" where the rungs' speed says
+/// something, or fewer than two could be compared.
 std::string learning(const Findings& file) {
   const std::string& first = file.ladder.rungs.front().name;
   if (!file.ladder.built_in() || std::ranges::none_of(file.rows, emulates)) return "";
@@ -94,7 +94,7 @@ const ResultRow* soonest(const std::vector<ResultRow>& rows, const ResultRow* bu
   return best;
 }
 
-/// The rung that is next to `best`, where its lead is within the noise; else null.
+/// The second fastest rung, where the lead of `best` is within the noise; else null.
 const ResultRow* rival_of(const Findings& file, const ResultRow& best) {
   const ResultRow* second = fastest(file.rows, [&](const ResultRow& v) {
     return is_rung(v) && v.workload == best.workload && v.variant != best.variant;
@@ -103,7 +103,7 @@ const ResultRow* rival_of(const Findings& file, const ResultRow& best) {
   return lead && lead->interval && lead->interval->lo <= 1.0 ? second : nullptr;
 }
 
-/// The rung whose seconds to the loss are next to those of `best`, within the noise; else null.
+/// The rung second soonest at the loss, where the lead of `best` is within the noise; else null.
 const ResultRow* rival_to_loss(const Findings& file, const ResultRow& best) {
   const ResultRow* second = soonest(file.rows, &best);
   const auto lead = second ? sooner(second->runs, best.runs) : std::nullopt;
@@ -198,7 +198,7 @@ std::vector<Fact> facts_of(const std::vector<Certificate>& certificates) {
   return facts;
 }
 
-/// What a row is compared with, and how sure that is.
+/// The trainer that a speed-up is against, its time, and the speed-up's interval.
 std::string of_what(const Findings& file, const ResultRow& row, const Speedup& speedup, bool ratios_only) {
   const ResultRow* other = file.find(speedup.against, row.workload);
   std::string text = speedup.against;
@@ -209,7 +209,7 @@ std::string of_what(const Findings& file, const ResultRow& row, const Speedup& s
   return text;
 }
 
-/// In which of the files the rung learned something else.
+/// Text that names the files in which a rung diverged; "" for none.
 std::string diverged_in(const std::string& rung, const std::vector<NamedFindings>& files) {
   std::string text;
   for (const NamedFindings& other : files)
@@ -220,15 +220,16 @@ std::string diverged_in(const std::string& rung, const std::vector<NamedFindings
   return text;
 }
 
-/// A ratio to a peer's fastest that a file knows on a workload.
+/// A file's speed-up over a peer on a workload.
 struct AgainstPeer {
   const NamedFindings* file;
   const ResultRow* row;
   Speedup speedup;
-  double apart;  // by how much the batch is another, in powers of two
+  double apart;  // how far the batch is from the one wanted, in powers of two
 };
 
-/// By peer the ratio of the batch that is next to that of `like`, of the fastest rung there of the same math.
+/// For each peer the speed-up at the batch nearest to that of `like`, of the fastest rung there of the same
+/// math.
 std::vector<AgainstPeer> nearest_peers(const std::vector<NamedFindings>& files, const ResultRow& like) {
   const auto setting = [](const ResultRow& row) {
     return std::tuple(text_at(row.config, "model"), text_at(row.config, "T"), world_size(row.config));
@@ -262,7 +263,7 @@ std::vector<AgainstPeer> nearest_peers(const std::vector<NamedFindings>& files, 
   return nearest;
 }
 
-/// The fastest trainer beside the ladder on the workload of `best`, where it is faster still.
+/// The fastest trainer beside the ladder on the workload of `best`, where it is faster than `best`.
 std::optional<BesideLadder> fastest_beside(const std::vector<NamedFindings>& files, const ResultRow& best) {
   const std::vector<BesideLadder> all = beside_ladder(files, best.workload);
   const auto ms = [](const BesideLadder& beside) { return beside.row->numbers->median_step_ms.value; };

@@ -15,10 +15,10 @@ struct BesideLadder {
   const NamedFindings* file;
   const ResultRow* row;
 };
-/// Those on a workload that are ok: of each the row of the most rounds.
+/// The trainers beside the ladder that are ok on a workload, each with its row of the most rounds.
 std::vector<BesideLadder> beside_ladder(const std::vector<NamedFindings>& files, const std::string& workload);
 
-/// The validation loss that all rungs were to reach; nothing where they were not.
+/// The validation loss that all rungs were to reach; nothing where they had none to reach.
 std::optional<double> loss_asked(const Findings& file);
 
 /// The fastest rung that is ok and undisturbed, of those on the fewest devices; null where there is none.
@@ -36,12 +36,12 @@ struct Answer {
   std::string text;  // the gist with its numbers
 };
 /// The fastest rung, in how much memory, and against whom; of rungs on the CPU, whose speed says nothing, how
-/// many learn as the first one does. Of runs until a loss the rung that reached it soonest, and why; of seeds
-/// that were to certify a loss, which do. `ratios_only` leaves out milliseconds, tokens and bytes.
+/// many learn as the first one does. For runs until a loss: the rung that reached it soonest, and why. For
+/// certificates: which rungs are certified. `ratios_only` leaves out milliseconds, tokens and bytes.
 Answer answer_of(const Findings& file, bool ratios_only);
 
-/// The same in numbers, each with what it is of. A peer that `one` lacks on the workload comes from `others`
-/// of the device, or from the nearest batch. None where speed says nothing.
+/// The answer in numbers, each with what it is of. A peer that `one` lacks on the workload is taken from
+/// `others` of the device, or from the nearest batch. Empty where speed says nothing.
 std::vector<Fact> facts_of(const NamedFindings& one, const std::vector<NamedFindings>& others,
                            bool ratios_only);
 

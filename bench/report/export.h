@@ -9,10 +9,10 @@
 
 namespace stepladder {
 
-/// Google Benchmark's JSON, for its tools/compare.py and whatever else reads it: a row for each run that is
-/// ok and not throttled or shared, named VARIANT/MODEL/B:n/T:n, the rounds as repetitions. real_time is the
-/// run's median step in milliseconds; cpu_time, which it insists on, is the median of device_ms where that is
-/// known, else the same. The numbers of the run's summary are counters.
+/// Google Benchmark's JSON, for its tools/compare.py and other readers: a row for each run that is ok and not
+/// throttled or shared, named VARIANT/MODEL/B:n/T:n, the rounds as repetitions. real_time is the run's median
+/// step in milliseconds; cpu_time, which the format requires, is the median of device_ms where that is known,
+/// else real_time. The numbers of the run's summary are counters.
 Json google_benchmark(const Results& results);
 
 /// Results shortened to what a page shows: of steps their times with five digits and
@@ -21,10 +21,11 @@ Json google_benchmark(const Results& results);
 /// not of ablations.
 Results shortened(Results results);
 
-/// RFC 4180 with Unix line ends, a line for each run; one that is not ok has empty numbers. Every number and
-/// word of a run's summary, or of a row, has a column: those that no column was chosen for come last.
+/// Results as CSV (RFC 4180 with Unix line ends), a line for each run; a run that is not ok has empty
+/// numbers. Every number and word of a run's summary, or of a row, has a column: numbers and words that no
+/// column was chosen for come last.
 std::string csv(const Results& results);
-/// As above, a line for each row of the files.
+/// CSV as above, with a line for each row of the files.
 std::string csv(const std::vector<NamedFindings>& files);
 
 /// The runs that google_benchmark() leaves out, one line each: "02_tf32 gpt2 B=16 T=1024, round 0: oom: ...".

@@ -22,7 +22,7 @@ std::string known_text(const Json& json, const char* key) {
   return json.contains(key) ? text_at(json, key) : "unknown";
 }
 
-/// How many rounds were measured; before the end, how many were begun, of those planned.
+/// How many rounds were measured; before the end of the plan "2 of 6", begun and planned.
 std::string rounds_text(const Results& results) {
   if (results.stopped.is_object() && results.stopped.contains("rounds"))
     return known_text(results.stopped, "rounds");
@@ -40,12 +40,12 @@ double planned(const Json& plan) {
   const double own = size("own_batch");  // these have one batch each
   // Where a rung runs on several numbers of devices, the plan says how many runs a round has.
   const double in_round = number_at(plan, "runs_in_round").value_or((variants - own) * size("batch") + own);
-  const auto most = number_at(plan, "max_rounds");  // of --until-ci
+  const auto most = number_at(plan, "max_rounds");  // set by --until-ci
   return in_round * (most ? most : number_at(plan, "rounds")).value_or(0.0);
 }
 
 /// Where rounds come from several cards of a kind, or hosts, the step times of a row on each; "" where one
-/// did all.
+/// card or host did all.
 std::string cards_note(const Results& results, const ResultRow* row) {
   const std::set<std::string> cards = results.cards();
   if (cards.size() < 2) return "";
@@ -64,7 +64,7 @@ std::string cards_note(const Results& results, const ResultRow* row) {
              join(each, ", "), ". Each round is of one ", what, ", and so is every ratio.");
 }
 
-/// What a reader has to know, as it is collected.
+/// Collects notes for the reader.
 class Notes {
  public:
   void note(const std::string& text) { lines_.push_back({printable(text, 400), false}); }
@@ -138,7 +138,7 @@ class Notes {
     }
   }
 
-  /// Rungs that ended otherwise than they should.
+  /// Warns of rungs that failed.
   void add_failures(const std::vector<ResultRow>& variants) {
     std::map<std::pair<std::string, std::string>, std::vector<std::string>> failed;
     for (const ResultRow& v : variants)
@@ -149,7 +149,7 @@ class Notes {
       warn(cat(key.second, ": ", join(names, ", "), " on ", key.first, ". No speed-up is claimed for it."));
   }
 
-  /// Why what was trained for a loss says less than it seems to.
+  /// Warns where training until a loss, or from several seeds, says less than it seems to.
   void add_to_loss(const Findings& file) {
     const bool of_seeds = !file.certificates.empty();
     bool any = of_seeds;
@@ -175,17 +175,17 @@ class Notes {
   }
 
   void add_missing_joules(const Results& results) {
-    std::map<std::string, std::string> unknown;  // why, and the first run of which
+    std::map<std::string, std::string> unknown;  // the variant of the first run without joules, by reason
     for (const Run& run : results.runs)
       if (run.summary && !run.summary->joules_unknown.empty())
         unknown.try_emplace(run.summary->joules_unknown, run.variant);
     for (const auto& [why, variant] : unknown) note(cat("No joules of ", variant, " and others: ", why, "."));
   }
 
-  /// Losses that were held against nothing, or are all that tells.
+  /// Tells which losses were not compared, and that on the CPU losses alone tell something.
   void add_losses(const std::vector<ResultRow>& variants, const Ladder& ladder) {
     const std::string& first = ladder.rungs.front().name;
-    std::vector<std::string> alone;  // whose losses nothing was held against
+    std::vector<std::string> alone;  // variants whose losses were not compared
     for (const ResultRow& v : variants) {
       const Rung* rung = v.peer.empty() ? ladder.listed(v.variant) : nullptr;
       if (v.numbers && rung && std::isfinite(rung->tolerance) && v.variant != first && !v.numbers->to_loss &&
@@ -203,7 +203,7 @@ class Notes {
 
   void add_scaling(const Results& results, const std::vector<ScaledRun>& scaled,
                    const std::vector<PredictedRun>& predicted) {
-    // Runs apart have no row of their own: they show against one device alone.
+    // Runs of independent ranks have no row of their own: only scaling beside one device shows them.
     const bool apart = std::ranges::any_of(
         results.runs, [](const Run& run) { return has_independent_ranks(run.config) && run.summary; });
     if (apart &&
@@ -243,7 +243,7 @@ std::string gains_that_exclude_one(const std::vector<AblatedRung>& rows) {
     if (intervals > 0) exclude_one.push_back(cat(excluding, " of ", intervals, " (", kGains[kind], ")"));
   }
   if (exclude_one.empty()) return "";
-  std::vector<std::string> nothing;  // changed, as far as is known
+  std::vector<std::string> nothing;  // rungs none of whose gains excludes 1
   for (const AblatedRung& row : rows)
     if (std::ranges::all_of(gains_of(row), [](const Gain* gain) {
           return !gain || (gain->ok() && gain->worth().interval && gain->worth().interval->lo <= 1.0 &&
@@ -280,7 +280,7 @@ std::string disturbed_note(const ResultRow& row) {
 }
 
 std::string busy_note(const Json& context) {
-  constexpr double kUsual = 0.25;  // what any system does now and then
+  constexpr double kUsual = 0.25;  // cores that any system uses now and then
   double busy = number_at(context, "busy_cores").value_or(0.0);
   const double cores = number_at(context, "cores").value_or(0.0);
   std::string when = "began";

@@ -9,17 +9,17 @@
 
 namespace stepladder {
 
-/// What was measured on what, how often and when, in a line.
+/// A line on what was measured, on which device, how often and when.
 std::string title(const Results& results);
 
 /// Why rounds of a row don't count.
 std::string disturbed_note(const ResultRow& row);
 
-/// What a context says of other processes that kept the machine busy, in a sentence; "" where it was as good
-/// as idle.
+/// A sentence on other processes that kept the machine busy, as a context tells; "" where the machine was as
+/// good as idle.
 std::string busy_note(const Json& context);
 
-/// How the tables of a file are read, and what stands between the reader and a wrong reading of them.
+/// How the tables of a file are read, and warnings that keep the reader from misreading them.
 std::vector<Note> notes_of(const Findings& file);
 
 }  // namespace stepladder

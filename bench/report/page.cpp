@@ -20,7 +20,7 @@ std::string called(const MeasuredFile& file) {
   return file.about.empty() ? file.name : "part " + file.name;
 }
 
-/// The files of each device, in the order of the first ones.
+/// The files of each device, in the order of the devices' first files.
 std::vector<std::vector<const MeasuredFile*>> by_device(const std::vector<MeasuredFile>& files) {
   std::vector<std::vector<const MeasuredFile*>> groups;
   for (const MeasuredFile& file : files) {
@@ -38,7 +38,7 @@ std::vector<NamedFindings> but(const std::vector<const MeasuredFile*>& files, co
   return others;
 }
 
-/// What was measured on; beside the device's first file only what is another.
+/// What a file was measured on; beside `main`, the device's first file, only what differs from it.
 Section environment_of(const MeasuredFile& file, const MeasuredFile* main) {
   const Json device = file.findings.results().device();
   const Json &context = file.findings.results().context, &plan = file.findings.results().plan;
@@ -79,7 +79,7 @@ Section environment_of(const MeasuredFile& file, const MeasuredFile* main) {
   for (const auto& [key, title] : {std::pair("data", "data"), std::pair("val_data", "validation data"),
                                    std::pair("seed", "seed"), std::pair("lr", "learning rate")})
     if (ours || ladder.find(cat("{", key, "}")) != std::string::npos ||
-        ladder.find("{arguments}") != std::string::npos)  // what no command takes isn't what it trained with
+        ladder.find("{arguments}") != std::string::npos)  // data that no command takes was not trained with
       add(plan, key, title);
   if (!main) return section;
   section.sentences.emplace_back("As above, but");
@@ -91,8 +91,8 @@ Section environment_of(const MeasuredFile& file, const MeasuredFile* main) {
   return section;
 }
 
-/// The rungs of a device's first file that has them on a workload, and in the same configuration those beside
-/// the ladder, whichever file has them. What failed in the ladder's file is left out.
+/// A device's rungs on a workload, of its first file that has them, and the trainers beside the ladder in the
+/// same configuration, of any file. Trainers that failed in that first file are left out.
 std::vector<PlacedRow> device_rows(const std::vector<const MeasuredFile*>& files, const std::string& ladder,
                                    const std::string& workload) {
   std::vector<PlacedRow> rows;
@@ -148,8 +148,8 @@ Section devices_beside_each_other(const std::vector<std::vector<const MeasuredFi
   return {};
 }
 
-/// By rung how many times as fast as the rung before it is, on the first workload where it was measured
-/// there, else on the first that has it, which is then named.
+/// Each rung's speed-up over the rung before it, as text: on the first workload of the files if the rung has
+/// one there, else on the first workload where it has one, with that workload's name.
 Json gains_of(const std::vector<MeasuredFile>& files) {
   std::string first;
   std::map<std::string, const ResultRow*> known;
@@ -174,7 +174,8 @@ int64_t most_rounds(const Findings& file) {
   return std::min<int64_t>(kLeastRoundsForInterval, static_cast<int64_t>(most));
 }
 
-/// The fastest rung beside peers; before one of 8 bits the fastest of 16, as the peers' GEMMs have.
+/// The fastest rung that has peers; before a rung of 8 bits the fastest of 16 bits, which the peers' GEMMs
+/// have.
 std::vector<const ResultRow*> like_the_peers(const Findings& file, const std::string& workload) {
   std::vector<const ResultRow*> rows;
   for (const ResultRow& row : file.rows)
@@ -267,7 +268,7 @@ Json page_json(const std::vector<MeasuredFile>& files, std::vector<TracedFile> p
 }
 
 std::string tables_markdown(const std::vector<MeasuredFile>& files) {
-  constexpr int kLeast = 6;  // priority
+  constexpr int kLeast = 6;  // least priority of the spare columns shown
   const MeasuredFile& main = files.front();
   std::vector<const MeasuredFile*> here;
   int64_t most = 0;
@@ -289,7 +290,7 @@ std::string tables_markdown(const std::vector<MeasuredFile>& files) {
                       p.file->ladder.height(p.row->variant), p.row->variant, p.row->runs.size());
   };
   std::ranges::stable_sort(beside, {}, place);
-  std::vector<PlacedRow> once;  // of the most rounds
+  std::vector<PlacedRow> once;  // of each rung and workload the row of the most rounds
   for (const PlacedRow& p : beside) {
     const bool again = !once.empty() && once.back().row->variant == p.row->variant &&
                        once.back().row->workload == p.row->workload;

@@ -1,4 +1,4 @@
-// What several files say together: the page of a report, and the tables that another file shows.
+// Several results files together: the page of a report, and its tables for another Markdown file.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace stepladder {
 
-/// A file of a report, or a campaign's part, which says what it is for.
+/// A results file of a report, or a part of a campaign, whose `about` says what it is for.
 struct MeasuredFile {
   std::string path, name, about;
   Findings findings;
@@ -19,30 +19,33 @@ struct MeasuredFile {
   NamedFindings named() const;
 };
 
-/// A profile of a report.
+/// A profile file of a report.
 struct TracedFile {
   std::string name;
   Json profile;  // a profile file's JSON
 };
 
-/// Whether they are of several devices, of which only ratios compare.
+/// Whether the files are of several devices, of which only ratios compare.
 bool of_several_devices(const std::vector<MeasuredFile>& files, const std::vector<TracedFile>& profiles);
 
-/// The certificates of files, where several have some; else nothing.
+/// The certificates of all files, where several files have some; else an empty section.
 Section horizons_of(const std::vector<MeasuredFile>& files);
 
-/// The page as data: reports/page.py makes HTML of it and words nothing. By device, the first file of which
-/// is its main one, with what was measured, as sections, and on what.
+/// The page as data: reports/page.py makes HTML of it and words nothing. Files are in the order of their
+/// devices; the first file of a device is its main one. Each has a section of what was measured, and one of
+/// what it was measured on.
 ///   {"title", "mixed", "by_device": section, "horizons": section, "gains": {rung: text},
 ///    "files": [{"name", "about", "called", "device", "main", "gist", "section", "environment": section,
 ///               "sources": {rung: hash}}],
 ///    "profiles": [{"name", "rung", "section"}]}
-/// Profiles come in the order of the ladder, and none where there are several devices, which don't compare.
+/// Profiles come in the order of the ladder, and are left out where there are several devices, which don't
+/// compare.
 Json page_json(const std::vector<MeasuredFile>& files, std::vector<TracedFile> profiles,
                const std::string& title = "");
 
 /// The tables of the first device for another Markdown file: the ladder, rungs beside their peers, and
-/// ablations. Where a file has six rounds, and so 95 % intervals, only of such files.
+/// ablations. Only files of the most rounds are shown; six rounds and more, which have 95 % intervals, count
+/// alike.
 std::string tables_markdown(const std::vector<MeasuredFile>& files);
 
 }  // namespace stepladder

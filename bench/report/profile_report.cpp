@@ -26,7 +26,7 @@ const Json& at(const Json& json, const char* key) {
 std::string number(const Json& value, int digits, double scale = 1.0) {
   return value.is_number() ? fixed(scale * value.get<double>(), digits) : kNone;
 }
-/// Three digits or more.
+/// A rate with three significant digits or more.
 std::string rate(const Json& value) {
   if (!value.is_number()) return kNone;
   const double x = value;
@@ -39,7 +39,7 @@ std::string count(const Json& value) {
   return fixed(n, n == std::trunc(n) ? 0 : 1);
 }
 
-/// Times of `rows`, each called by its field `key`, with how many things were `counted`.
+/// A table of the times of `rows`, each called by its field `key`, with the number in its field `counted`.
 Table time_table(const Json& rows, const char* heading, const char* header, const char* key,
                  const char* counted) {
   Table table({{header, Align::left}, {"ms"}, {"%"}, {counted}}, heading);
@@ -101,7 +101,7 @@ Table type_table(const Json& p) {
   return table;
 }
 
-/// "?" where a file doesn't say.
+/// The workload of a profile; "?" where the file doesn't say.
 std::string workload_at(const Json& p) {
   const Json& config = at(p, "config");
   const bool known = at(config, "model").is_string() && at(config, "B").is_number_integer() &&

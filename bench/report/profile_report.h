@@ -1,4 +1,4 @@
-// A profile as people read it.
+// The report of a profile.
 #pragma once
 
 #include "bench/base/section.h"
@@ -7,7 +7,7 @@
 namespace stepladder {
 
 /// Tables of a profile file as docs/results-schema.md has it: phases, kernel types, kernels, and ops against
-/// their floors. What takes long comes first; the file has the rest.
+/// their floors. The longest come first; the rest is in the file.
 Section section_of_profile(const Json& file);
 
 }  // namespace stepladder

@@ -79,7 +79,8 @@ struct KindOfGain {
   const Gain& gain() const { return *gains_of(*row)[kind]; }
 };
 
-/// What each is worth by steps to the loss, by the time of a step, and by both: a row for each gain.
+/// What each rung or switch is worth by steps to the loss, by the time of a step, and by both: a row for each
+/// gain.
 Table ablations_to_loss(const Findings& file, bool joules) {
   std::vector<KindOfGain> gains;
   for (const AblatedRung& row : file.ablated)

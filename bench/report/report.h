@@ -10,8 +10,8 @@
 namespace stepladder {
 
 /// The answer (the fastest rung, in how much memory, and against whom), what was measured on what, the
-/// tables, and the notes. `ratios_only` leaves out milliseconds, tokens and bytes, which those of another
-/// device beside them would be compared with.
+/// tables, and the notes. `ratios_only` leaves out milliseconds, tokens and bytes, which don't compare with
+/// those of another device.
 Section section_of(const Findings& file, bool ratios_only = false);
 
 /// What each rung of an ablation is worth.

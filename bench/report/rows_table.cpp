@@ -12,7 +12,7 @@ namespace {
 
 using Numbers = ResultRow::Numbers;
 
-/// "1.02 (1.01 to 1.03)", and against whom.
+/// The cell of a speed-up, "1.02 (1.01 to 1.03)", and against whom.
 Cell ratio_cell(const std::optional<Speedup>& speedup) {
   if (!speedup) return kNone;
   const auto& [against, ratio] = *speedup;
@@ -20,7 +20,7 @@ Cell ratio_cell(const std::optional<Speedup>& speedup) {
                   cat("against ", against, ratio.interval ? "; " + interval_name(ratio.rounds) : ""));
 }
 
-/// Its interval is how it came about: it would widen a column that few need.
+/// The cell of a number whose interval is its hint: in the text it would widen a column that few need.
 Cell measured(const std::optional<Estimate>& estimate) {
   if (!estimate) return kNone;
   return {sized(estimate->value), "", estimate->interval ? interval_text(*estimate) : ""};
@@ -186,7 +186,7 @@ Table rows_table(const std::vector<PlacedRow>& rows, bool ratios_only, const std
     add({"first step", Align::right, 1, false, "ms", "compiling and searching included"},
         [](const Numbers& n) { return sized(n.first_step_ms); });
   }
-  // What numbers of the CPU tell is that all learn the same.
+  // On the CPU the loss is what tells: that all rungs learn the same.
   add({"loss", Align::right, emulated ? 10 : 3, false, "", "of the last training step"},
       [](const Numbers& n) { return fixed(n.final_loss, 4); });
   if (any(&Numbers::val_loss))
@@ -240,7 +240,7 @@ void add_factors(const std::function<void(Table::Column, std::function<Cell(cons
 }
 
 Table factors_table(const std::vector<PlacedRow>& rows) {
-  std::vector<PlacedRow> held;  // against another
+  std::vector<PlacedRow> held;  // rows with factors against another row
   bool joules = false;
   for (const PlacedRow& p : rows)
     if (const auto& first = p.row->numbers->to_loss->first; first && first->against != p.row->variant) {

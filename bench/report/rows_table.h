@@ -11,7 +11,7 @@
 
 namespace stepladder {
 
-/// A row, and the file that it is of.
+/// A row, and the file that it is from.
 struct PlacedRow {
   const Findings* file;
   const ResultRow* row;
@@ -27,20 +27,21 @@ std::vector<PlacedRow> placed(const Findings& file, Wanted wanted) {
   return rows;
 }
 
-/// "8.27", or "-" of 0 bytes, which are unknown: a trainer of one's own need not tell.
+/// Bytes in GiB, "8.27"; "-" for 0 bytes, which are unknown: a ladder file's trainer need not tell them.
 std::string gib_text(int64_t bytes);
 
-/// Fewest rounds behind any interval shown of step times, or of `speedups` too; nothing where there is none.
+/// Fewest rounds behind any interval shown of step times, and with `speedups` of speed-ups too; nothing where
+/// there is none.
 std::optional<int64_t> fewest_rounds(const std::vector<ResultRow>& rows, bool speedups = true);
 
-/// Whether a rung of ours computes in fewer bits than the CPU that it ran on, which makes it slower there.
+/// Whether a row is of a rung of ours whose reduced precision was emulated on the CPU, which is slower.
 bool emulates(const ResultRow& row);
 
 /// The names of the peers that took part, in the order of their rows.
 std::vector<std::string> peers_of(const std::vector<ResultRow>& rows);
 
-/// Rungs, or where they are a peer's, peers: step times, speed-ups, memory, energy, losses. `ratios_only`
-/// leaves out milliseconds, tokens and bytes.
+/// A table of rungs, or of peers: step times, speed-ups, memory, energy, losses. `ratios_only` leaves out
+/// milliseconds, tokens and bytes.
 Table rows_table(const std::vector<PlacedRow>& rows, bool ratios_only, const std::string& heading = "");
 
 /// What training until a loss took, of rungs and peers alike.
@@ -50,7 +51,7 @@ Table to_loss_table(const std::vector<PlacedRow>& rows, bool ratios_only);
 /// both.
 Table factors_table(const std::vector<PlacedRow>& rows);
 
-/// The columns of that, each by `add`.
+/// Adds the columns of factors_table(), each by `add`.
 void add_factors(const std::function<void(Table::Column, std::function<Cell(const Sooner&)>)>& add,
                  bool joules);
 

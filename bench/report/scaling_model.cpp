@@ -6,9 +6,9 @@
 namespace stepladder {
 namespace {
 
-constexpr double kBackward = 2.0 / 3.0;  // of a step: two of its three matmuls
+constexpr double kBackward = 2.0 / 3.0;  // share of a step: two of its three matmuls
 
-/// Through each of n links, of every byte that a ring reduces.
+/// Bytes through each of n links for each byte that a ring all-reduces.
 double ring(int64_t n) {
   return 2.0 * static_cast<double>(n - 1) / static_cast<double>(n);
 }
@@ -21,14 +21,14 @@ std::optional<Interconnect> nominal_interconnect(const std::string& device_name)
     double inside;
   };
   // NVLink in one direction: NVIDIA H100 Tensor Core GPU Architecture (v1.04), H200 datasheet (900 GB/s both
-  // ways); NVIDIA A100 Tensor Core GPU Architecture (600 GB/s both ways). Of these eight are in a machine;
-  // PCIe cards, NVL's bridges and Grace Hopper are linked otherwise.
+  // ways); NVIDIA A100 Tensor Core GPU Architecture (600 GB/s both ways). A machine has eight of these
+  // devices; PCIe cards, NVL's bridges and Grace Hopper are linked otherwise.
   constexpr Row kRows[] = {{"NVIDIA H200", 450e9},
                            {"NVIDIA H100 80GB HBM3", 450e9},
                            {"NVIDIA A100-SXM4-40GB", 300e9},
                            {"NVIDIA A100-SXM4-80GB", 300e9}};
   constexpr double kPort = 50e9;      // 400 Gb/s, one for each device as in a DGX H100
-  constexpr double kLatency = 10e-6;  // of a step of NCCL's ring, kernel launches included
+  constexpr double kLatency = 10e-6;  // seconds for a step of NCCL's ring, kernel launches included
   for (const Row& row : kRows)
     if (device_name == row.name) return Interconnect{row.inside, kPort, kLatency, 8};
   return std::nullopt;

@@ -8,13 +8,14 @@
 //   t = 2 (g-1)/g S / inside  +  2 (m-1)/m (S/g) / between  +  latency (2 (g-1) + 2 (m-1)) buckets
 //
 // Gradients are sent in k equal buckets while backward, 2/3 of a step, still makes the next ones: the first
-// is ready after 1/k of it, the last when it ends. What is not hidden behind it is
+// is ready after 1/k of backward, the last when backward ends. The communication that is not hidden behind
+// backward is
 //
 //   exposed = max(t / k,  t - backward (k-1)/k)
 //
 // and a step takes compute + exposed. Left out: the slowest device's lag, contention between communication
-// and kernels for SMs and memory, clocks under the shared power limit. It is an upper bound to hold
-// measurements against.
+// and kernels for SMs and memory, clocks under the shared power limit. The predicted throughput is an upper
+// bound to hold measurements against.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +32,8 @@ struct Interconnect {
   int64_t devices_per_machine = 8;
 };
 
-/// Nominal links of a device by its driver's name, each with one 400 Gb/s network port; nothing for one that
-/// is not in the table.
+/// Nominal links of a device by its driver's name, each with one 400 Gb/s network port; nothing for a device
+/// that is not in the table.
 std::optional<Interconnect> nominal_interconnect(const std::string& device_name);
 
 struct ScalingPrediction {
@@ -40,7 +41,7 @@ struct ScalingPrediction {
   double efficiency = 1.0;  // of ideal throughput: compute / step
 };
 
-/// Weak scaling: `compute_s` is one device's step, `bytes` what is reduced in it. Throws
+/// Weak scaling: `compute_s` is one device's step, `bytes` the size of what is reduced in a step. Throws
 /// std::invalid_argument on a time, size or bandwidth that is not positive.
 ScalingPrediction predict_scaling(double compute_s, double bytes, int64_t buckets, int64_t devices,
                                   const Interconnect& links);

@@ -15,19 +15,20 @@ namespace stepladder {
 /// after the rungs.
 std::vector<ResultRow> aggregate(const Results& results);
 
-/// Rungs that published tables have as one step, on a workload: how many times faster the last of them is
-/// than the rung before the first, and PyTorch's counterparts of the two. Only where the two ends are ok.
+/// The gain of rungs that published tables have as one step, on a workload: how many times faster the last
+/// rung is than the rung before the first, and the same for PyTorch's counterparts of the two. Only where
+/// both ends are ok.
 struct GroupGain {
   std::string name, workload, before;
-  std::vector<std::string> rungs;  // that took part
-  Json config;                     // of the last one
+  std::vector<std::string> rungs;  // rungs that took part
+  Json config;                     // config of the last rung
   Estimate ratio;
   std::optional<Estimate> pytorch;
 };
 
 /// All that follows from a results file, derived once.
 struct Findings {
-  Findings(const Results& results);  // which outlive them
+  Findings(const Results& results);  // `results` has to outlive the findings
 
   const Results& results() const { return *of_; }
 
@@ -40,14 +41,15 @@ struct Findings {
   std::vector<GroupGain> groups;
   std::vector<Certificate> certificates;  // of the loss that the plan asks to be certified
 
-  /// Null where there is none.
+  /// The row of a variant on a workload; null where there is none.
   const ResultRow* find(const std::string& variant, const std::string& workload) const;
 
  private:
   const Results* of_;
 };
 
-/// A file as others call it: its name, and that of a campaign's part.
+/// The findings of a file, with its name and what other files call it: that name, or "part NAME" of a
+/// campaign.
 struct NamedFindings {
   std::string name, called;
   const Findings* file = nullptr;
