@@ -74,7 +74,6 @@ class TimeToLoss:
     interval: str = ""  # what its intervals are called
     seconds: Estimate | None = None
     steps: Estimate | None = None
-    tokens: Estimate | None = None
     joules: Estimate | None = None
     first: Ratio | None = None  # of seconds, in the rounds in which both reached it, to the first row that did
 
@@ -116,7 +115,6 @@ class Row:
     joules_unknown: str = ""  # why a run has none
     tokens_per_joule: Estimate | None = None
     memory: Memory | None = None
-    val_loss: float | None = None
     to_loss: TimeToLoss | None = None
     curves: list[Curve] = field(default_factory=list)  # of each run that counts and was evaluated for a loss
     target: float | None = None  # the validation loss asked for: to train until, or to certify
@@ -213,10 +211,6 @@ class Workload:
     def key(self) -> tuple:
         """What its rows share with those of the same name in other files: all but their device and configuration."""
         return self.ladder, self.model, self.B, self.T, self.devices
-
-    def same(self, other: "Workload") -> bool:
-        """Whether both are of the same ladder, model, batch, length and number of devices."""
-        return self.key == other.key
 
     @property
     def steps(self) -> int:
@@ -541,7 +535,7 @@ def _row(variant: dict, runs: list[dict], certify_loss: float | None) -> Row:
 
 def _time_to_loss(item: dict, rounds: int) -> TimeToLoss:
     known = {name: Estimate(*_estimate(item[name]))
-             for name in ("seconds", "steps", "tokens", "joules") if name in item}
+             for name in ("seconds", "steps", "joules") if name in item}
     first = item.get("first")
     return TimeToLoss(item["loss"], item["reached"], rounds, item.get("interval", ""), **known,
                       first=first and Ratio(*_estimate(first["seconds"]), against=plain(first["against"])))
