@@ -263,13 +263,14 @@ class RanksOfRun {
       if (parts_[rank].steps.size() != parts_[0].steps.size())
         throw BadReport(cat("ranks made different numbers of steps: rank 0 ", parts_[0].steps.size(),
                             ", rank ", rank, " ", parts_[rank].steps.size()));
-    for (const char* key : {"model", "dtype", "math", "max_T", "V", "L", "NH", "C"})
+    const auto with = [&](size_t rank, const char* key) {
+      const std::string of = text_at(parts_[rank].config, key);
+      return cat(name_of(rank), " with ", key, "=", of.empty() ? "none" : of);
+    };
+    for (const char* key : {"model", "dtype", "math", "max_T", "V", "L", "NH", "C", "data", "versions"})
       for (size_t rank = 1; rank < parts_.size(); ++rank)
-        if (const std::string first = text_at(parts_[0].config, key), its = text_at(parts_[rank].config, key);
-            first != its)
-          throw BadReport(cat("ranks train differently: rank 0 with ", key, "=",
-                              first.empty() ? "none" : first, ", rank ", rank, " with ", key, "=",
-                              its.empty() ? "none" : its));
+        if (text_at(parts_[0].config, key) != text_at(parts_[rank].config, key))
+          throw BadReport(cat("ranks train differently: ", with(0, key), ", ", with(rank, key)));
   }
 
   const Run& first() const { return parts_[0]; }
@@ -297,11 +298,15 @@ class RanksOfRun {
     if (parts_.size() == 1 || reason.empty() || reason.starts_with("rank ") || reason.starts_with("ranks ") ||
         names_itself_)
       return reason;
-    const std::string host = launched_ ? launched_->hosts()[rank_] : "";
-    return cat("rank ", rank_, host.empty() ? "" : cat(" (", host, ")"), ": ", reason);
+    return cat(name_of(rank_), ": ", reason);
   }
 
  private:
+  /// "rank 1 (node02)".
+  std::string name_of(size_t rank) const {
+    const std::string host = launched_ ? launched_->hosts()[rank] : "";
+    return cat("rank ", rank, host.empty() ? "" : cat(" (", host, ")"));
+  }
   bool any_failed() const { return std::ranges::any_of(reports_, &ChildReport::failed); }
 
   const Workload& workload_;
