@@ -64,8 +64,8 @@ class Command(unittest.TestCase):
             self.assertIn(word, said)
 
     def test_the_program_is_started_with_this_python(self):
-        self.assertEqual(self.run_command("list", "--json"), (None, ""))
-        os.execv.assert_called_once_with(self.folder / "home/bin/stepladder", ["stepladder", "list", "--json"])
+        self.assertEqual(self.run_command("list", "--wide"), (None, ""))
+        os.execv.assert_called_once_with(self.folder / "home/bin/stepladder", ["stepladder", "list", "--wide"])
         self.assertEqual(os.environ["STEPLADDER_PYTHON"], sys.executable)
         os.environ["STEPLADDER_PYTHON"] = "mine"
         self.run_command("list")

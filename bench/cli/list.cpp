@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -11,7 +10,6 @@
 #include "bench/cli/commands.h"
 #include "bench/plan/ladder_file.h"
 #include "bench/plan/programs.h"
-#include "bench/run/events.h"
 #include "bench/run/machine.h"
 
 namespace stepladder {
@@ -20,11 +18,10 @@ namespace {
 struct ListOptions {
   std::string ladder, backend = "auto";
   int device = 0;
-  bool json = false, wide = false;
+  bool wide = false;
 
   std::vector<Option> options() {
     return {
-        {"json", &json, "", "for machines", "List"},
         wide_option(wide, "List"),
         {"ladder", &ladder, "FILE", "learning, or a file of your own; default: the ladder of time", "List"},
         {"backend", &backend, "NAME", "auto, cpu or cuda", "List", {"auto", "cpu", "cuda"}},
@@ -48,22 +45,6 @@ int list(ListOptions& options) {
     if (ladder.built_in() && !is_built(rung)) return "it is not built";
     return why_not_here(rung, probe);
   };
-  if (options.json) {
-    Json rungs = Json::array();
-    for (const Rung& rung : ladder.rungs)
-      rungs.push_back({{"name", rung.name},
-                       {"parent", rung.parent.empty() ? Json() : Json(rung.parent)},
-                       {"changes", rung.changes},
-                       {"requires", rung.requirement()},
-                       {"math", rung.math ? Json(name_of(*rung.math)) : Json()},
-                       {"lines", lines_of(ladder, rung) ? Json(*lines_of(ladder, rung)) : Json()},
-                       {"tolerance", std::isfinite(rung.tolerance) ? Json(rung.tolerance) : Json()},
-                       {"runs_here", reason(rung).empty()},
-                       {"reason", reason(rung)}});
-    const Json device = probe.error.empty() ? Json(device_json(probe.device)) : Json();
-    std::cout << Json{{"device", device}, {"rungs", rungs}}.dump(2) << std::endl;
-    return kExitOk;
-  }
   Table table({{"rung", Align::left},
                {"changes", Align::left, 3},
                {"math", Align::left, 1},

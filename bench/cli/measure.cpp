@@ -335,17 +335,6 @@ std::vector<Option> MeasureOptions::options(std::vector<Option> plan) {
               "add rounds until each median's 95 % interval is within this much of it", kRounds,
               Allowed{0.001, 100}},
              {"max-rounds", &max_rounds, "N", "at most, with --until-ci; default: 30", kRounds, {1, kMost}},
-             {"seeds",
-              &seeds,
-              "N",
-              "train for --steps from each of so many seeds, in place of --rounds, and evaluate what was "
-              "learnt",
-              kLoss,
-              {1, kMost}},
-             {"certify-loss", &certify_loss, "LOSS",
-              "with --seeds: whether their mean validation loss is at most that, as `stepladder certify` "
-              "says it",
-              kLoss, Allowed{0, 1000}},
              {"max-time", &max_time, "DURATION",
               "begin no round that would take the runs beyond this: 90s, 20m, 2h", kRounds},
              {"out", &out, "FILE", "results as JSON Lines", kFiles},

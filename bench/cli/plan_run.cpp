@@ -19,16 +19,14 @@ namespace {
 struct PlanRunOptions {
   std::vector<std::string> results = {kLatestResults};
   double tokens = 10e9;
-  std::optional<double> price_per_hour, price_per_kwh;
-  bool markdown = false, wide = false;
+  std::optional<double> price_per_hour;
+  bool wide = false;
 
   std::vector<Option> options() {
     const char* plan = "Training run";
     return {{"RESULT", &results, "", "results files of the devices to compare"},
             {"tokens", &tokens, "N", "to train on: 10e9", plan, {1, 1e18}},
             {"price-per-hour", &price_per_hour, "MONEY", "of a device", plan, {0, 1e9}},
-            {"price-per-kwh", &price_per_kwh, "MONEY", "of energy", plan, {0, 1e9}},
-            {"markdown", &markdown, "", "the table as Markdown", plan},
             wide_option(wide, plan)};
   }
 };
@@ -91,11 +89,7 @@ int plan_run(PlanRunOptions& options) {
       const auto devices = static_cast<double>(world_size(x.row.config));
       return text_of(scaled(x.hours(), *options.price_per_hour * devices));
     });
-  if (options.price_per_kwh)
-    columns.add({"energy", Align::right, 4},
-                [&](const Row& x) { return text_of(scaled(x.kwh(), *options.price_per_kwh)); });
-  const Table table = columns.table(rows);
-  std::cout << (options.markdown ? table.markdown() : table.terminal(options.wide)) << "\n"
+  std::cout << columns.table(rows).terminal(options.wide) << "\n"
             << folded(cat("Extrapolated, not run: ", rounded(options.tokens), " tokens, from ",
                           sized(seconds),
                           " s of timed steps or more in each row. Data, evaluation, checkpoints and failures "

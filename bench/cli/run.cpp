@@ -19,7 +19,7 @@ struct RunOptions {
   MeasureOptions measure;
 
   std::vector<Option> options() {
-    constexpr const char* kPlan = MeasureOptions::kPlan;
+    constexpr const char *kPlan = MeasureOptions::kPlan, *kLoss = MeasureOptions::kLoss;
     return measure.options(
         measure.ladder_options() +
         std::vector<Option>{
@@ -29,14 +29,19 @@ struct RunOptions {
              kPlan}} +
         measure.device_options() +
         std::vector<Option>{
-            {"horizons",
-             &horizons,
-             "N",
+            {"seeds", &measure.seeds, "N",
+             "train for --steps from each of so many seeds, in place of --rounds, and evaluate what was "
+             "learnt",
+             kLoss, Allowed{1, 1e6}},
+            {"certify-loss", &measure.certify_loss, "LOSS",
+             "with --seeds: whether their mean validation loss is at most that, as `stepladder certify` says "
+             "it",
+             kLoss, Allowed{0, 1000}},
+            {"horizons", &horizons, "N",
              "with --certify-loss: the fewest steps, from --steps on by 5 % up to N, that are certified; "
              "their "
              "learning rate ends with them",
-             MeasureOptions::kLoss,
-             {1, 1'000'000'000}},
+             kLoss, Allowed{1, 1e9}},
             {"scaling", &scaling, "NAME", "--batch is each device's, or shared by all of them", kPlan,
              Allowed{"weak", "strong"}},
             {"independent-ranks", &independent_ranks, "",
