@@ -11,7 +11,6 @@
 #include "bench/plan/ladder_file.h"
 #include "bench/plan/pairs.h"
 #include "bench/results/file.h"
-#include "bench/results/run_json.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
 #include "bench/verdict/comparison.h"

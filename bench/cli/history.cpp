@@ -10,7 +10,6 @@
 #include "bench/cli/commands.h"
 #include "bench/plan/ladder_file.h"
 #include "bench/results/file.h"
-#include "bench/results/run_json.h"
 #include "bench/verdict/comparison.h"
 #include "model/atomic_file.h"
 #include "model/error.h"

@@ -24,7 +24,6 @@
 #include "bench/report/export.h"
 #include "bench/report/page.h"
 #include "bench/results/file.h"
-#include "bench/results/run_json.h"
 #include "bench/run/child.h"
 #include "bench/verdict/comparison.h"
 #include "bench/verdict/history.h"

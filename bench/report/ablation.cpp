@@ -7,7 +7,6 @@
 #include "bench/plan/ladder_file.h"
 #include "bench/results/crossing.h"
 #include "bench/results/rounds.h"
-#include "bench/results/run_json.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -118,27 +117,7 @@ std::optional<Estimate> interaction(const Rounds (&four)[4], Of of) {
   return ratios.empty() ? std::nullopt : std::optional(median_over_rounds(ratios));
 }
 
-Json to_json(const Gain& gain) {
-  Json json = {
-      {"before", gain.before}, {"after", gain.after}, {"status", gain.status}, {"reason", gain.reason}};
-  if (!gain.ok()) return json;
-  json.update(to_json(gain.ratio, "ratio"));
-  json["rounds"] = gain.ratio.rounds;
-  json["saved_bytes"] = gain.saved_bytes;
-  if (gain.to_loss) json["to_loss"] = to_json(*gain.to_loss);
-  return json;
-}
-
 }  // namespace
-
-Json to_json(const Sooner& sooner) {
-  Json json = {{"against", sooner.against},
-               {"seconds", to_json(sooner.seconds)},
-               {"steps", to_json(sooner.steps)},
-               {"step_ms", to_json(sooner.step_ms)}};
-  if (sooner.joules) json["joules"] = to_json(*sooner.joules);
-  return json;
-}
 
 const Rung& tuned_rung(const Ladder& ladder) {
   const auto tuned = std::find_if(ladder.rungs.rbegin(), ladder.rungs.rend(),
@@ -243,14 +222,6 @@ std::vector<AblatedPair> ablated_pairs(const Results& results) {
   return rows;
 }
 
-Json to_json(const AblatedPair& row) {
-  Json json = {{"switches", {row.one, row.other}}, {"config", row.config}, {"both", to_json(row.both)}};
-  for (const auto& [key, value] : {std::pair("interaction", &row.interaction),
-                                   std::pair("seconds", &row.seconds), std::pair("steps", &row.steps)})
-    if (*value) json[key] = to_json(**value);
-  return json;
-}
-
 bool of_switches(const std::vector<AblatedRung>& rows) {
   return std::ranges::none_of(rows, [](const AblatedRung& row) { return row.ladder.has_value(); });
 }
@@ -258,14 +229,6 @@ bool of_switches(const std::vector<AblatedRung>& rows) {
 std::vector<const Gain*> gains_of(const AblatedRung& row) {
   return {row.ladder ? &*row.ladder : nullptr, row.without ? &*row.without : nullptr,
           row.only ? &*row.only : nullptr};
-}
-
-Json to_json(const AblatedRung& row) {
-  Json json = {{"rung", row.rung}, {"config", row.config}};
-  if (row.ladder) json["ladder"] = to_json(*row.ladder);
-  if (row.without) json["without"] = to_json(*row.without);
-  if (row.only) json["only"] = to_json(*row.only);
-  return json;
 }
 
 }  // namespace stepladder

@@ -42,6 +42,15 @@ struct Gain {
   /// What it is judged by: seconds to the loss, where that was the aim, else time per token.
   const Estimate& worth() const { return to_loss ? to_loss->seconds : ratio; }
 };
+template <class Archive>
+void fields(Archive& a, Any<Gain> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, before, after, status, reason)
+  if (!x.ok()) return;
+  estimate_fields(a, "ratio", x.ratio);
+  a("rounds", x.ratio.rounds);
+  STEPLADDER_EACH(STEPLADDER_FIELD, saved_bytes)
+  a.if_any("to_loss", x.to_loss);
+}
 
 /// A rung or a switch on a workload, ablated. A rung that looks for its batch is there once, against the
 /// largest of the other batches.
@@ -52,6 +61,13 @@ struct AblatedRung {
   std::optional<Gain> without;  // the tuned rung without it -> the tuned rung; where asked for
   std::optional<Gain> only;     // the first rung -> the first rung with it alone; where asked for
 };
+template <class Archive>
+void fields(Archive& a, Any<AblatedRung> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, rung, config)
+  a.if_any("ladder", x.ladder);
+  a.if_any("without", x.without);
+  a.if_any("only", x.only);
+}
 
 /// What its gains are called, and they themselves in that order; null for a kind that was not asked for.
 inline constexpr const char* kGains[] = {"ladder gain", "leave-one-out", "only-one"};
@@ -72,11 +88,15 @@ struct AblatedPair {
   /// reached it.
   std::optional<Estimate> interaction, seconds, steps;
 };
+template <class Archive>
+void fields(Archive& a, Any<AblatedPair> auto& x) {
+  a("switches", std::vector{x.one, x.other});
+  STEPLADDER_EACH(STEPLADDER_FIELD, config, both)
+  a.if_any("interaction", x.interaction);
+  a.if_any("seconds", x.seconds);
+  a.if_any("steps", x.steps);
+}
 
 std::vector<AblatedPair> ablated_pairs(const Results& results);
-
-Json to_json(const Sooner& sooner);
-Json to_json(const AblatedRung& row);
-Json to_json(const AblatedPair& row);
 
 }  // namespace stepladder

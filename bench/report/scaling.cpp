@@ -6,8 +6,6 @@
 #include "bench/plan/ladder_file.h"
 #include "bench/report/scaling_model.h"
 #include "bench/results/rounds.h"
-#include "bench/results/run_json.h"
-#include "bench/results/writer.h"
 
 namespace stepladder {
 namespace {
@@ -143,23 +141,6 @@ std::vector<PredictedRun> predicted_scaling(const Results& results) {
     }
   }
   return rows;
-}
-
-template <class Archive>
-void fields(Archive& a, Any<ScaledRun> auto& x) {
-  STEPLADDER_EACH(STEPLADDER_FIELD, variant, config, devices, machines, against, one_batch, tokens_per_second,
-                  speedup, efficiency, exposed_ms, communication_ms)
-  a("apart_efficiency", x.independent_efficiency);  // as it was called at first
-}
-template <class Archive>
-void fields(Archive& a, Any<PredictedRun> auto& x){
-    STEPLADDER_EACH(STEPLADDER_FIELD, variant, batch, devices, machines, tokens_per_second, efficiency)}
-
-Json to_json(const ScaledRun& run) {
-  return Writer::write(run);
-}
-Json to_json(const PredictedRun& run) {
-  return Writer::write(run);
 }
 
 }  // namespace stepladder

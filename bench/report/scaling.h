@@ -29,6 +29,12 @@ struct ScaledRun {
   /// much a step that communicates is longer than theirs. In the same round.
   std::optional<Estimate> independent_efficiency, communication_ms;
 };
+template <class Archive>
+void fields(Archive& a, Any<ScaledRun> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, variant, config, devices, machines, against, one_batch, tokens_per_second,
+                  speedup, efficiency, exposed_ms, communication_ms)
+  a("apart_efficiency", x.independent_efficiency);  // as it was called at first
+}
 
 /// Rows in the order measured; none where nothing ran on several devices or its one device is missing.
 std::vector<ScaledRun> scaling(const Results& results);
@@ -41,9 +47,9 @@ struct PredictedRun {
   int64_t devices = 2, machines = 1;
   double tokens_per_second = 0.0, efficiency = 0.0;
 };
-std::vector<PredictedRun> predicted_scaling(const Results& results);
-
-Json to_json(const ScaledRun& run);
-Json to_json(const PredictedRun& run);
+template <class Archive>
+void fields(Archive& a, Any<PredictedRun> auto& x){
+    STEPLADDER_EACH(STEPLADDER_FIELD, variant, batch, devices, machines, tokens_per_second,
+                    efficiency)} std::vector<PredictedRun> predicted_scaling(const Results& results);
 
 }  // namespace stepladder

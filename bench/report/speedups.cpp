@@ -200,11 +200,14 @@ Json to_json(const ResultRow& row) {
 Json results_file_json(const Findings& findings) {
   Json json = to_json(findings.results());
   json["variants"] = Writer::write(findings.rows);
-  for (const AblatedRung& row : findings.ablated) json["ablations"].push_back(to_json(row));
-  for (const AblatedPair& row : findings.pairs) json["interactions"].push_back(to_json(row));
-  for (const ScaledRun& row : findings.scaled) json["scaling"].push_back(to_json(row));
-  for (const PredictedRun& row : findings.predicted) json["scaling_predicted"].push_back(to_json(row));
-  if (!findings.groups.empty()) json["groups"] = Writer::write(findings.groups);
+  const auto add = [&](const char* key, const auto& rows) {
+    if (!rows.empty()) json[key] = Writer::write(rows);
+  };
+  add("ablations", findings.ablated);
+  add("interactions", findings.pairs);
+  add("scaling", findings.scaled);
+  add("scaling_predicted", findings.predicted);
+  add("groups", findings.groups);
   return json;
 }
 

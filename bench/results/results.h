@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/base/statistics.h"
 #include "bench/results/fields.h"
 #include "bench/results/json.h"
 
@@ -113,6 +114,19 @@ template <class Archive>
 void fields(Archive& a, Any<Compile> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, search_ms, capture_ms, searched, from_cache)
   a.if_any("algorithms", x.algorithms);
+}
+
+/// The value under `name`, and "lo" and "hi", null without an interval.
+template <class Archive>
+void estimate_fields(Archive& a, const char* name, const Estimate& estimate) {
+  const auto& interval = estimate.interval;
+  a(name, estimate.value);
+  a("lo", interval ? std::optional(interval->lo) : std::nullopt);
+  a("hi", interval ? std::optional(interval->hi) : std::nullopt);
+}
+template <class Archive>
+void fields(Archive& a, Any<Estimate> auto& x) {
+  estimate_fields(a, "value", x);
 }
 
 /// Why joules are unknown whose counter tells less than nothing.

@@ -35,6 +35,11 @@ struct Sooner {
   Estimate seconds, steps, step_ms;
   std::optional<Estimate> joules;
 };
+template <class Archive>
+void fields(Archive& a, Any<Sooner> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, against, seconds, steps, step_ms)
+  a.if_any("joules", x.joules);
+}
 /// How many times sooner `after` reached its loss than `before`, over the rounds in which both did: rounds
 /// have seeds of their own. Nothing where there is no such round.
 std::optional<Sooner> sooner(const Rounds& before, const Rounds& after);
@@ -64,10 +69,7 @@ struct Speedup {
 };
 template <class Archive>
 void fields(Archive& a, Any<Speedup> auto& x) {
-  const auto& interval = x.ratio.interval;
-  a("ratio", x.ratio.value);
-  a("lo", interval ? std::optional(interval->lo) : std::nullopt);
-  a("hi", interval ? std::optional(interval->hi) : std::nullopt);
+  estimate_fields(a, "ratio", x.ratio);
   STEPLADDER_EACH(STEPLADDER_FIELD, against)
   a("rounds", x.ratio.rounds);
 }
@@ -88,7 +90,7 @@ void fields(Archive& a, Any<TimeToLoss> auto& x) {
   a("interval", interval_name(x.reached));
   STEPLADDER_EACH(STEPLADDER_FIELD, seconds, steps, step_ms, tokens)
   a.if_any("joules", x.joules);
-  if (x.first) a("first", to_json(*x.first));
+  a.if_any("first", x.first);
 }
 
 /// A variant on a workload over its rounds: a row of the report. There are numbers where every run is ok.

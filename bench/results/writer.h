@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "bench/results/results.h"
-#include "bench/results/run_json.h"
 
 namespace stepladder {
 
@@ -42,7 +41,6 @@ class Writer {
       return value;
     }
   }
-  static Json write(const Estimate& estimate) { return to_json(estimate); }
   template <class T>
   static Json write(const std::optional<T>& value) {
     return value ? write(*value) : Json();

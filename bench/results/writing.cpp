@@ -17,11 +17,4 @@ Json to_json(const Results& results) {
   return json;
 }
 
-Json to_json(const Estimate& estimate, const char* name) {
-  const auto& interval = estimate.interval;
-  return {{name, estimate.value},
-          {"lo", interval ? Json(interval->lo) : Json()},
-          {"hi", interval ? Json(interval->hi) : Json()}};
-}
-
 }  // namespace stepladder

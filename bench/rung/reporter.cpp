@@ -11,7 +11,6 @@
 #include "bench/base/process.h"
 #include "bench/base/statistics.h"
 #include "bench/base/text.h"
-#include "bench/results/run_json.h"
 #include "bench/results/writer.h"
 #include "bench/rung/timeline.h"
 #include "model/atomic_file.h"

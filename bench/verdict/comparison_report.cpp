@@ -6,7 +6,6 @@
 
 #include "bench/base/section.h"
 #include "bench/base/text.h"
-#include "bench/results/run_json.h"
 
 namespace stepladder {
 namespace {

@@ -13,7 +13,7 @@
 #include "bench/base/text.h"
 #include "bench/results/configuration.h"
 #include "bench/results/rounds.h"
-#include "bench/results/run_json.h"
+#include "bench/results/writer.h"
 #include "model/error.h"
 #include "model/random.h"
 
@@ -266,22 +266,10 @@ std::vector<Section> sections_of(const History& history) {
 }
 
 Json to_json(const History& history) {
-  Json json = {{"schema", kSchema}, {"kind", "history"}};
-  json["series"] = Json::array();
-  for (const Series& series : history.series) {
-    Json item = {{"device", series.device}, {"variant", series.variant}, {"workload", series.workload}};
-    if (!series.settings.empty()) item["settings"] = series.settings;
-    item["points"] = Json::array();
-    for (const HistoryPoint& p : series.points) {
-      Json point = {{"file", p.file}, {"commit", p.commit}, {"time", p.time}};
-      point.update(to_json(p.median_step_ms, "median_step_ms"));
-      point.update({{"level_ms", p.level_ms}, {"changed", p.changed}, {"outlier", p.outlier}});
-      item["points"].push_back(point);
-    }
-    json["series"].push_back(std::move(item));
-  }
-  json["skipped"] = history.skipped;
-  return json;
+  return {{"schema", kSchema},
+          {"kind", "history"},
+          {"series", Writer::write(history.series)},
+          {"skipped", history.skipped}};
 }
 
 }  // namespace stepladder

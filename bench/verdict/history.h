@@ -20,6 +20,12 @@ struct HistoryPoint {
   bool outlier = false;   // far off its level
   double level_ms = 0.0;  // median of the level that it belongs to
 };
+template <class Archive>
+void fields(Archive& a, Any<HistoryPoint> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, file, commit, time)
+  estimate_fields(a, "median_step_ms", x.median_step_ms);
+  STEPLADDER_EACH(STEPLADDER_FIELD, level_ms, changed, outlier)
+}
 
 /// A rung on a workload on a device model, over time. Of the same in another configuration, which compare()
 /// refuses, there is another series; then both name theirs, "dtype fp16, 40 steps".
@@ -28,6 +34,12 @@ struct Series {
   std::vector<HistoryPoint> points;
   Json configuration = {};  // what any of its files tells of it
 };
+template <class Archive>
+void fields(Archive& a, Any<Series> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, device, variant, workload)
+  a.if_any("settings", x.settings);
+  STEPLADDER_EACH(STEPLADDER_FIELD, points)
+}
 
 struct History {
   std::vector<Series> series;
