@@ -70,38 +70,15 @@ void shorten_ranks(Run& run) {
   }
 }
 
-struct CsvColumn {
-  std::string title, place;  // "until_loss", "summary/to_loss/loss" in the JSON of a row
-};
-
-/// An archive that has columns, and adds one for each number or word of a struct that they lack.
-class CsvColumns {
- public:
-  /// Of places, each titled by its last name unless it is "until_loss=summary/to_loss/loss".
-  explicit CsvColumns(const std::string& places) {
-    std::istringstream words(places);
-    for (std::string word; words >> word;) {
-      const size_t titled = word.find('='), name = word.rfind('/') + 1;
-      columns_.push_back(titled == word.npos ? CsvColumn{word.substr(name), word}
-                                             : CsvColumn{word.substr(0, titled), word.substr(titled + 1)});
-    }
-  }
-  /// With the fields of the struct that stands at `place`.
-  template <class Struct>
-  CsvColumns& with(const Struct& fields_of, const std::string& place = "") {
-    place_ = place;
-    fields(*this, fields_of);
-    return *this;
-  }
-  const std::vector<CsvColumn>& columns() const { return columns_; }
+/// An archive that names the numbers and words of a struct at `place`, as csv_of() has columns.
+struct PlainFields {
+  std::string place, columns = {};
 
   template <class T>
   void operator()(const std::string& name, const T&) {
-    if constexpr (std::is_arithmetic_v<T> || std::same_as<T, std::string> || std::same_as<T, Estimate>) {
-      const std::string place = cat(place_, name, std::same_as<T, Estimate> ? "/value" : "");
-      if (std::ranges::find(columns_, place, &CsvColumn::place) == columns_.end())
-        columns_.push_back({name, place});
-    }
+    constexpr bool estimate = std::same_as<T, Estimate>;
+    if constexpr (estimate || std::is_arithmetic_v<T> || std::same_as<T, std::string>)
+      columns += cat(" ", name, "=", place, name, estimate ? "/value" : "");
   }
   template <class T>
   void operator()(const std::string& name, const std::optional<T>&) {
@@ -109,23 +86,32 @@ class CsvColumns {
   }
   void added(const std::string& name, const auto& value) { (*this)(name, value); }
   void if_any(const std::string& name, const auto& value) { (*this)(name, value); }
-
- private:
-  std::vector<CsvColumn> columns_;
-  std::string place_;
 };
 
-/// Numbers have full digits; a peak of memory that is 0 is unknown, and so empty.
-std::string csv_of(const std::vector<Json>& rows, const std::vector<CsvColumn>& columns) {
+/// `columns` are places in the JSON of a row, "config/model", each titled by its last name unless it is
+/// "until_loss=to_loss/loss", and each there once. After them come the other numbers and words of `all`, a
+/// struct at `place`. Numbers have full digits; a peak of memory that is 0 is unknown, and so empty.
+template <class Struct>
+std::string csv_of(const std::vector<Json>& rows, const std::string& columns, const Struct& all,
+                   const std::string& place = "") {
+  PlainFields plain{place};
+  fields(plain, all);
   std::vector<Table::Column> titles;
-  for (const CsvColumn& column : columns) titles.push_back({column.title});
+  std::vector<Json::json_pointer> places;
+  std::istringstream words(columns + plain.columns);
+  for (std::string word; words >> word;) {
+    const size_t titled = word.find('=');
+    const Json::json_pointer at("/" + word.substr(titled == word.npos ? 0 : titled + 1));
+    if (std::ranges::find(places, at) != places.end()) continue;
+    titles.push_back({titled == word.npos ? at.back() : word.substr(0, titled)});
+    places.push_back(at);
+  }
   Table table(titles);
   for (const Json& row : rows) {
     std::vector<Cell> cells;
-    for (const CsvColumn& column : columns) {
-      const Json::json_pointer place("/" + column.place);
-      const Json value = row.contains(place) ? row[place] : Json();
-      const bool unknown = value.is_null() || (value == 0 && place.back().ends_with("_peak"));
+    for (const Json::json_pointer& at : places) {
+      const Json value = row.contains(at) ? row[at] : Json();
+      const bool unknown = value.is_null() || (value == 0 && at.back().ends_with("_peak"));
       cells.emplace_back(unknown                   ? ""
                          : value.is_string()       ? value.get<std::string>()
                          : value.is_number_float() ? number_text(value.get<double>())
@@ -189,7 +175,7 @@ Json google_benchmark(const Results& results) {
 }
 
 std::string csv(const Results& results) {
-  CsvColumns columns(
+  constexpr const char* kColumns =
       "variant peer backend config/model config/B config/T devices independent_ranks round status "
       "reason summary/median_step_ms summary/p10_step_ms summary/p90_step_ms summary/first_step_ms "
       "summary/startup_ms summary/tokens_per_second summary/mfu_nanogpt summary/mfu_llmc "
@@ -199,7 +185,7 @@ std::string csv(const Results& results) {
       "summary/cycles summary/joules until_loss=summary/to_loss/loss summary/to_loss/reached "
       "steps_to_loss=summary/to_loss/steps seconds_to_loss=summary/to_loss/seconds "
       "tokens_to_loss=summary/to_loss/tokens joules_to_loss=summary/to_loss/joules device commit "
-      "time");
+      "time";
   const std::string device = text_at(results.device(), "name"), commit = text_at(results.context, "commit"),
                     time = text_at(results.context, "time");
   std::vector<Json> rows;
@@ -220,18 +206,18 @@ std::string csv(const Results& results) {
     row["summary"] = Writer::write(*run.summary);
     row["final_loss"] = Writer::write(run.steps.back().loss);
   }
-  return csv_of(rows, columns.with(Summary(), "summary/").columns());
+  return csv_of(rows, kColumns, Summary(), "summary/");
 }
 
 std::string csv(const std::vector<NamedFindings>& files) {
-  CsvColumns columns(
+  constexpr const char* kColumns =
       "file device backend config/model config/B config/T devices variant peer status reason "
       "disturbance rounds median_step_ms=median_step_ms/value median_step_ms_lo=median_step_ms/lo "
       "median_step_ms_hi=median_step_ms/hi tokens_per_second=tokens_per_second/value "
       "speedup_previous=speedup_previous/ratio speedup_baseline=speedup_baseline/ratio mfu_nanogpt "
       "mfu_llmc cycles=cycles/value joules=joules/value tokens_per_joule=tokens_per_joule/value "
       "live_peak_bytes=memory_bytes/live_peak reserved_peak_bytes=memory_bytes/reserved_peak "
-      "process_peak_bytes=memory_bytes/process_peak first_step_ms startup_ms final_loss val_loss");
+      "process_peak_bytes=memory_bytes/process_peak first_step_ms startup_ms final_loss val_loss";
   std::vector<Json> rows;
   for (const NamedFindings& file : files)
     for (const ResultRow& of : file.file->rows) {
@@ -243,7 +229,7 @@ std::string csv(const std::vector<NamedFindings>& files) {
       row["rounds"] = of.runs.size();
       row["disturbance"] = of.disturbed() ? of.disturbance : "";
     }
-  return csv_of(rows, columns.with(ResultRow::Numbers()).columns());
+  return csv_of(rows, kColumns, ResultRow::Numbers());
 }
 
 Results shortened(Results results) {
