@@ -1,4 +1,4 @@
-"""What the charts and the page need of results files. Rows may lack what they can do without."""
+"""What the charts and the page need of results files. Rows may lack fields that charts and page can do without."""
 
 import json
 import math
@@ -13,9 +13,10 @@ import sources
 from schema import kind_of, load, plain, whole
 
 PEERS = {"pytorch": "PyTorch", "llmc": "llm.c"}
-ABLATIONS = ("without/", "only/", "both/")  # what their variants' names begin with
+ABLATIONS = ("without/", "only/", "both/")  # the beginnings of their variants' names
 GIB = 2**30
-# What of a configuration is the workload's, or how long and from what is trained: a step's time doesn't depend on it.
+# Keys of a configuration that are the workload's, or say how long and from what to train: a step's time doesn't depend
+# on them.
 NOT_SETTINGS = {"model", "B", "T", "max_T", "world_size", "seed", "steps", "data", "val_data", "vocab", "shuffle", "lr",
                 "min_lr", "warmup_lr_steps", "decay_steps", "beta1", "beta2", "eps", "weight_decay", "grad_clip",
                 "loss_scale", "versions"}
@@ -38,19 +39,19 @@ class Estimate:
 
     @property
     def errors(self) -> list[list[float]]:
-        """How far its interval reaches below and above, as matplotlib wants it of a single point."""
+        """How far the interval reaches below and above the value, in matplotlib's form for a single point."""
         return [[self.value - self.low], [self.high - self.value]]
 
 
 @dataclass
 class Ratio(Estimate):
-    """How many times faster than another row, with its interval over the rounds of both."""
+    """How many times faster a row is than another, with the interval over the rounds of both."""
 
     against: str = ""
 
     @property
     def peer(self) -> str:
-        """Whose row it is against, where that is a peer's."""
+        """The peer whose row the ratio is against, if it is against a peer's."""
         return self.against.split("/")[0]
 
 
@@ -66,11 +67,11 @@ class Memory:
 
 @dataclass
 class TimeToLoss:
-    """What training until a validation loss took: medians over the rounds that reached it, none where none did."""
+    """What training until a validation loss took: medians over the rounds that reached it, None where no round did."""
 
-    loss: float  # asked for
-    reached: int  # rounds
-    rounds: int  # that count
+    loss: float  # the loss asked for
+    reached: int  # rounds that reached it
+    rounds: int  # rounds that count
     interval: str = ""  # what its intervals are called
     seconds: Estimate | None = None
     steps: Estimate | None = None
@@ -97,9 +98,9 @@ class Row:
     median_ms: float = math.nan
     interval_ms: tuple[float, float] | None = None
     rounds: list[dict[str, list]] = field(default_factory=list)  # steps of each run that counts, as columns
-    warmup: int = 0  # steps, of the run that took the most
-    counted: int = 0  # rounds that the numbers are of: without disturbed ones, where others are left
-    interval: str = ""  # what intervals over as many are called
+    warmup: int = 0  # the most warm-up steps of a run
+    counted: int = 0  # rounds that the numbers are from: undisturbed ones, if there are any
+    interval: str = ""  # the name of intervals over as many rounds
     counterpart: "Row | None" = None  # PyTorch's same rung, where it is ok
     peer: str = ""  # "pytorch" or "llmc"; "" for a rung
     tokens_per_second: float | None = None
@@ -112,17 +113,17 @@ class Row:
     mfu_llmc: float | None = None
     cycles: Estimate | None = None  # of a step, by an SM's own clock
     joules: Estimate | None = None  # of a step, all devices together
-    joules_unknown: str = ""  # why a run has none
+    joules_unknown: str = ""  # why a run has no joules
     tokens_per_joule: Estimate | None = None
     memory: Memory | None = None
     to_loss: TimeToLoss | None = None
     curves: list[Curve] = field(default_factory=list)  # of each run that counts and was evaluated for a loss
     target: float | None = None  # the validation loss asked for: to train until, or to certify
-    math: str = ""  # what its GEMMs run on
+    math: str = ""  # the math mode of its GEMMs
     world_size: int = 1
-    settings: str = ""  # of its configuration, what else changes its time than model, batch, length and steps
-    configuration: dict = field(default_factory=dict)  # all of it that may, what a trainer of one's own recorded too
-    place: int = 0  # in its ladder; what isn't in it comes last
+    settings: str = ""  # what of its configuration changes its time, beside model, batch, length and steps
+    configuration: dict = field(default_factory=dict)  # all that may change its time, with what a trainer of one's own recorded
+    place: int = 0  # in its ladder; rows that aren't in it come last
     ours: bool = True  # of Stepladder's own ladder, whose sources are here
     diff: sources.Diff | None = None  # against its parent
 
@@ -132,18 +133,18 @@ class Row:
 
     @property
     def speedup(self) -> float | None:
-        """Against the baseline."""
+        """How many times as fast as the baseline."""
         return self.baseline.value if self.baseline else None
 
     @property
     def timed_seconds(self) -> float:
-        """Of the longest run. Of one until a loss, which is evaluated in between, none."""
+        """The timed seconds of the longest run; 0 for runs until a loss, which are evaluated in between."""
         runs = [sum(steps["step_ms"][self.warmup:]) for steps in self.rounds if steps and not self.to_loss]
         return max(runs, default=0.0) / 1e3
 
     @property
     def live_gib(self) -> float | None:
-        """The arena's peak; none of a trainer that knows its process's alone."""
+        """The arena's peak; None for a trainer that knows its process's alone."""
         return self.memory.live / GIB if self.memory and self.memory.live else None
 
     @property
@@ -156,8 +157,8 @@ class Row:
         return next((ratio for ratio in self.peers if ratio.peer == peer), None)
 
     def speedup_over(self, other: "Row") -> float:
-        """How many times as fast as another row, per token: the median over rounds that the ladder's table shows where
-        there is one, else over those that both have, or of the two medians."""
+        """How many times as fast as another row, per token: the ratio that the ladder's table shows, if it has one, else
+        the median over rounds that both have, or the ratio of the two medians."""
         for row, against, sign in ((self, other, 1), (other, self, -1)):
             for ratio in (row.previous, row.baseline, *row.peers):
                 if ratio and ratio.against == against.rung:
@@ -169,7 +170,7 @@ class Row:
         return other.median_ms / self.median_ms
 
     def alike(self, other: "Row") -> bool:
-        """Whether it is configured as another row. What only one of them tells is of another version."""
+        """Whether the row is configured as another. Keys that only one of them has are another version's, and ignored."""
         mine, its = self.configuration, other.configuration
         return self.settings == other.settings and all(mine[key] == its[key] for key in mine.keys() & its.keys())
 
@@ -195,10 +196,10 @@ class Workload:
     devices: int = 1  # B is each one's
     rows: list[Row] = field(default_factory=list)
     peers: list[Row] = field(default_factory=list)
-    all_peers: list[Row] = field(default_factory=list)  # those beside a rung and those that failed, too
-    label: str = ""  # which results it is from, where that is not plain
+    all_peers: list[Row] = field(default_factory=list)  # peers beside a rung and failed ones, too
+    label: str = ""  # the results it is from, where that is not plain
     device: str = ""
-    ladder: str = ""  # the name of one of one's own
+    ladder: str = ""  # the name of a ladder of one's own
     file: str = ""
     main: bool = True  # of the device's first results, which the charts of the ladder show
     groups: list["Group"] = field(default_factory=list)  # whose two ends were measured
@@ -209,12 +210,12 @@ class Workload:
 
     @property
     def key(self) -> tuple:
-        """What its rows share with those of the same name in other files: all but their device and configuration."""
+        """What a row shares with its counterparts in other files: all but device and configuration."""
         return self.ladder, self.model, self.B, self.T, self.devices
 
     @property
     def steps(self) -> int:
-        """Of the longest run."""
+        """The steps of the longest run."""
         return max((len(steps["step_ms"]) for row in self.rows for steps in row.rounds if steps), default=0)
 
     @property
@@ -235,25 +236,24 @@ class Group:
     """Several rungs taken as one step, from the rung before them to their last."""
 
     name: str
-    rungs: list[str]  # that took part
+    rungs: list[str]  # rungs that took part
     gain: float
     gain_in_pytorch: float | None
 
 
 def span(counts: Iterable[int]) -> str:
-    """"3", or "2 to 3"; "" of none."""
+    """The text "3", or "2 to 3"; "" for no counts."""
     found = sorted(set(counts))
     return " to ".join(map(str, found[:1] + found[1:][-1:]))
 
 
 def rounds_of(rows: Iterable[Row]) -> str:
-    """Of how many rounds the numbers are, of those rows that ended well."""
+    """The numbers of rounds of the rows that ended well, as span() has them."""
     return span(len(row.rounds) for row in rows if row.ok)
 
 
 def with_interval(rows: Iterable[Row]) -> str:
-    """That medians of rows have their interval beside them, by the name of that of the fewest rounds; "" where none has
-    one."""
+    """Text saying that medians of rows have an interval, by its name for the fewest rounds; "" where no row has one."""
     fewest = min((row for row in rows if row.interval_ms), default=None, key=lambda row: row.counted)
     return f", with the {fewest.interval} over rounds" if fewest else ""
 
@@ -263,7 +263,7 @@ GAINS = {"ladder": "ladder gain", "without": "leave-one-out", "only": "only-one"
 
 @dataclass
 class Gain(Estimate):
-    """How many times faster a rung makes training, or why there is no number. Of runs until a loss: sooner there."""
+    """How many times faster a rung makes training, or why there is no number; for runs until a loss, how many sooner."""
 
     status: str = "ok"
     reason: str = ""
@@ -289,7 +289,7 @@ class Scaled:
 
     rung: str
     devices: int
-    batch: int  # of the one device
+    batch: int  # of a single device
     tokens_per_second: Estimate
     efficiency: Estimate  # a fraction
     machines: int = 1
@@ -299,7 +299,7 @@ class Scaled:
 
 @dataclass
 class Predicted:
-    """What a model expects, where nothing was measured."""
+    """The throughput that a model of communication predicts, where nothing was measured."""
 
     rung: str
     devices: int
@@ -315,11 +315,11 @@ class Results:
     backend: str
     workloads: list[Workload]
     ablations: list[Ablation] = field(default_factory=list)
-    name: str = ""  # of the file
+    name: str = ""  # of the results file
     scaling: list[Scaled] = field(default_factory=list)
     predicted: list[Predicted] = field(default_factory=list)
     mixed: bool = False  # measured on several devices: only ratios compare
-    profiles: list = field(default_factory=list)  # of profiles.Profile, given with them
+    profiles: list = field(default_factory=list)  # of profiles.Profile, given with the results
     history: list = field(default_factory=list)  # of history.Series
 
     @property
@@ -330,20 +330,20 @@ class Results:
 
     @property
     def of_others(self) -> bool:
-        """Whether all that was measured are trainers of one's own: there is no ablation, profile or published number."""
+        """Whether only trainers of one's own were measured: they have no ablation, profile or published number."""
         rows = [row for workload in self.workloads for row in workload.rows]
         return bool(rows) and not any(row.ours for row in rows)
 
     def ladders(self) -> list[Workload]:
-        """Those of the first results of each device that a rung was measured on: on one device, or where there are
-        none, on several."""
+        """The workloads of each device's first results on which a rung is ok: those on a single device, else those on
+        several."""
         main = [workload for workload in self.workloads if workload.main and any(row.ok for row in workload.rows)]
         return [workload for workload in main if workload.devices == 1] or main
 
     def by_longest_run(self, known: Callable[[Row], bool]) -> list[Workload]:
-        """Of each device and workload one, whichever files have it: each rung and peer of its longest run of which
-        something is known, if that is configured as in the first file that has it. A rung of which nothing is known is
-        there if the main results have it."""
+        """One workload for each device and key, from all files: each rung and peer by its longest run for which `known`
+        holds, if that is configured as in the first file that has the row. A rung without such a run is there if the
+        main results have it."""
         usual: dict[tuple, Row] = {}
         same: dict[tuple, list[Workload]] = {}
         for workload in self.workloads:
@@ -367,8 +367,8 @@ class Results:
         return found
 
     def knowing(self, known: Callable[[Row], bool], once: bool = False) -> list[Workload]:
-        """Those with a row of which something is known; where they aren't of the main results, with such rows alone, and
-        where `once`, only with those that were measured in most rounds. Labelled by file where there are several."""
+        """The workloads with a row for which `known` holds; outside the main results with such rows alone and, if `once`,
+        only with those measured in the most rounds. Labelled by file where there are several."""
         def place(workload: Workload, row: Row) -> tuple:
             return workload.device, workload.key, row.rung, row.settings
 
@@ -389,8 +389,8 @@ class Results:
                 for workload, rows in found]
 
     def longest(self) -> list[Workload]:
-        """Of each device those with the longest runs of two rungs or more; where the baseline isn't among them, before
-        them the longest with it. Those until a loss, whose rounds differ in seed, only where there are no others."""
+        """For each device, the workloads with the longest runs of two rungs or more; if the baseline isn't among them,
+        the longest with it before them. Runs until a loss, whose rounds differ in seed, only where there are no others."""
         def most_steps(of: list[Workload]) -> list[Workload]:
             most = max((workload.steps for workload in of), default=0)
             return [workload for workload in of if workload.steps == most]
@@ -413,7 +413,7 @@ class Results:
 
 
 def _labelled(profiles: Sequence) -> list:
-    """By workload, in the order of the ladder, each with what tells it from the others."""
+    """The profiles by workload, in the order of the ladder, each labelled by what tells it from the others."""
     workloads, devices = ([*dict.fromkeys(of(profile) for profile in profiles)] for of in (
         lambda profile: profile.workload, lambda profile: profile.device))
     of_its_own = Counter((profile.rung, profile.workload, profile.device) for profile in profiles)
@@ -450,21 +450,21 @@ def together(results: list[Results], profiles: Sequence = (), history: Sequence 
 
 
 def told(path: Path) -> dict:
-    """What `stepladder report` tells: results, which it has read and derived, as they are; a profile or a history, which it
-    only passes on, held to the contract. Throws ResultsError."""
+    """A file from `stepladder report`: results, which the command has read and derived, as they are; a profile or a
+    history, which it only passes on, held to the contract. Throws ResultsError."""
     data = json.loads(path.read_bytes())
     return whole(data) if kind_of(data) == "results" else load(path)
 
 
 def read(data: dict) -> Results:
-    """A results file, as `stepladder report` tells it."""
+    """The results of a file, as `stepladder report` tells it."""
     workloads: dict[tuple, Workload] = {}
     runs: dict[tuple, list[dict]] = {}
     for run in data["runs"]:
-        if not run["config"].get("independent_ranks", run["config"].get("apart")):  # which only the scaling is of
+        if not run["config"].get("independent_ranks", run["config"].get("apart")):  # only the scaling uses independent ranks
             runs.setdefault((run["variant"], _key(run)), []).append(run)
     device, model = data["context"]["device"], plain(data["context"]["device"]["name"])
-    own = data["plan"].get("ladder")  # not Stepladder's
+    own = data["plan"].get("ladder")  # a ladder of one's own
     ladder = sources.rows(own) if own else sources.LADDER
     for variant in sorted(data["variants"], key=lambda variant: "peer" in variant):  # rungs first
         workload = workloads.setdefault(_key(variant), Workload(
@@ -542,7 +542,7 @@ def _time_to_loss(item: dict, rounds: int) -> TimeToLoss:
 
 
 def _curve(run: dict, target: float) -> Curve | None:
-    """Of a run that was evaluated more than once; evaluations without a finite loss are left out."""
+    """The curve of a run that was evaluated more than once; evaluations without a finite loss are left out."""
     points = [item for item in run.get("evaluations", []) if item["val_loss"] is not None]
     if not run["summary"] or len(points) < 2:
         return None
@@ -586,6 +586,6 @@ def _key(item: dict) -> tuple[str, int, int, int]:
 
 def _steps(run: dict) -> dict[str, list]:
     steps, to_loss = run["steps"], (run["summary"] or {}).get("to_loss")
-    if to_loss and to_loss["steps"] > len(steps["step_ms"]):  # the last was kept without many that came before
+    if to_loss and to_loss["steps"] > len(steps["step_ms"]):  # the last step was kept without many before it
         steps = {name: column[:-1] for name, column in steps.items()}
     return steps if steps["step_ms"] else {}

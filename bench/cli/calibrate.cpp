@@ -35,7 +35,7 @@ struct CalibrateOptions {
   }
 };
 
-/// log(second / first) of each pair whose runs both ended well.
+/// Adds to `noise` log(second / first) of each pair whose runs both ended well and undisturbed.
 void collect(Noise& noise, const Results& first, const Results& second) {
   for (const Run& run : second.runs) {
     const Run* other = first.find(run.row(), run.round);
@@ -49,7 +49,7 @@ void collect(Noise& noise, const Results& first, const Results& second) {
   }
 }
 
-/// What the noise comes to: the limit that it sets for a comparison over so many pairs.
+/// A table of the limits, in %, that the noise sets for comparisons over 5, 10 and 20 pairs.
 std::string table_of(const Noise& noise) {
   constexpr size_t kPairs[] = {5, 10, 20};
   std::vector<Table::Column> columns = {
@@ -97,9 +97,9 @@ int calibrate(CalibrateOptions& options) {
   noise.warmup = first.plan.warmup;
   noise.ladder = first.plan.ladder.usual() ? "" : first.plan.ladder.name;
   collect(noise, first.results, second.results);
-  // A rung that fails here would fail anywhere; what it left is no sample.
+  // A rung with a failed run is left out: its other pairs are no sample.
   bool good = true;
-  std::map<RowKey, std::string> left_out;  // and why
+  std::map<RowKey, std::string> left_out;  // each row left out, and why
   for (const Results* results : {&first.results, &second.results})
     for (const Run& run : results->runs) {
       const RowKey key = run.row();

@@ -34,7 +34,7 @@ struct HistoryOptions {
 
 const std::set<std::string> kExtensions = {".json", ".jsonl", ".gz"};
 
-/// What a file has measured, of one with several parts the one called "ladder".
+/// The results in a file; in a file with several parts, those of the part called "ladder".
 Results ladder_in(const std::string& path) {
   return load_measured(load_parts(path).size() > 1 ? path + ":ladder" : path);
 }
@@ -56,7 +56,7 @@ int show_history(HistoryOptions& options) {
   for (const std::string& path : paths) {
     try {
       files.emplace_back(fs::path(path).filename().string(), ladder_in(path));
-    } catch (const Error& e) {  // one whose rows mix configurations too
+    } catch (const Error& e) {  // also a file whose rows mix configurations
       skipped.emplace_back(e.what());
     }
   }

@@ -58,7 +58,7 @@ int list(ListOptions& options) {
                rung.requirement().empty() ? kNone : rung.requirement(), lines ? cat(*lines) : kNone,
                why_not.empty()       ? "yes"
                : probe.error.empty() ? "no: " + why_not
-                                     : "no"});  // why stands above the table
+                                     : "no"});  // the probe's error stands above the table
   }
   std::cout << (probe.error.empty() ? probe.device.name : probe.error) << "\n\n"
             << table.terminal(options.wide);

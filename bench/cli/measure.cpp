@@ -23,7 +23,7 @@
 namespace stepladder {
 namespace {
 
-constexpr double kMost = 1e6;  // steps, rounds
+constexpr double kMost = 1e6;  // of steps, of rounds
 
 Stopping stopping_of(const MeasureOptions& options, int64_t rounds) {
   Stopping stopping;
@@ -38,7 +38,7 @@ Stopping stopping_of(const MeasureOptions& options, int64_t rounds) {
   return stopping;
 }
 
-/// What its own ladder calls it: without the name of a ladder that stands beside another.
+/// The program's name in its own ladder: without the prefix of a peer's ladder.
 std::string name_in_ladder(const Program& program) {
   const std::string prefix = program.peer + "/";
   return program.peer.empty() || !program.variant.starts_with(prefix) ? program.variant
@@ -51,7 +51,7 @@ bool anyone_takes(const Plan& plan, const std::string& placeholder) {
                              [&](const Program& program) { return is_told(program, placeholder); });
 }
 
-/// Whether any is told an option: by its placeholder, or, where it takes all arguments, among those of peers.
+/// Whether any program is told an option: by its placeholder, or, with {arguments}, as one that peers share.
 bool anyone_is_told(const Plan& plan, const RungSettings& asked, const std::string& name) {
   return std::ranges::any_of(plan.programs, [&](const Program& program) {
     if (program.native || uses(program, name)) return true;
@@ -60,14 +60,14 @@ bool anyone_is_told(const Plan& plan, const RungSettings& asked, const std::stri
   });
 }
 
-/// Throws InputError where a program trains another model than the rows beside it would say. What the user
-/// gives counts more than what a ladder says of its own.
+/// Throws InputError where a program trains another model than the rows beside it would say. The user's
+/// --model counts more than a ladder's own.
 void check_models(const Plan& plan, bool model_given) {
   const std::string& model = *plan.settings.model;
   const auto& known = Config::names();
   const bool unknown = !plan.ladder.built_in() && std::ranges::find(known, model) == known.end();
   for (const Program& program : plan.programs) {
-    if (unknown && uses(program, "arguments"))  // the options of a rung
+    if (unknown && uses(program, "arguments"))  // {arguments} are a rung's options, for GPT-2
       throw InputError(cat(program.variant, program.native ? " trains" : " is told how to train", " GPT-2, ",
                            plan.ladder.name, " trains ", model, ": if that is one of ", join(known, ", "),
                            ", name it as \"model\" of its workload, or by --model"));
@@ -87,7 +87,7 @@ void check_used(const Plan& plan, RungSettings asked) {
   const std::vector<Option> defaults = usual.shared_options();
   for (const Option& option : asked.shared_options()) {
     const std::string& name = option.name;
-    if (name == "backend" || name == "device") continue;  // Stepladder's own too
+    if (name == "backend" || name == "device") continue;  // Stepladder uses these itself
     const auto same = std::ranges::find(defaults, name, &Option::name);
     if (same->text() == option.text() || anyone_is_told(plan, asked, name)) continue;
     const bool placeholder = name == "data" || name == "lr" || name == "seed";
@@ -101,7 +101,7 @@ void check_used(const Plan& plan, RungSettings asked) {
 /// that no run's start-up pays for it.
 void check_workload(Plan& plan) {
   plan.settings.batch = plan.batch.front();
-  if (!anyone_takes(plan, "arguments")) return;  // whose model and data are their own
+  if (!anyone_takes(plan, "arguments")) return;  // all programs have models and data of their own
   if (*plan.settings.seq > RungSettings::kMaxSeq)
     throw InputError(
         cat("--seq: ", *plan.settings.seq, " is out of range: from 1 to ", RungSettings::kMaxSeq));
@@ -124,11 +124,11 @@ void check_workload(Plan& plan) {
       if (program.native && !is_ablation(program.variant) && !has_independent_ranks(workload.config))
         check_devices(*our_rung(name_in_ladder(program)), config.C, workload.devices);
     }
-    Loader(data->train, sequences, config.T).next();  // whose tokens the model must know
+    Loader(data->train, sequences, config.T).next();  // throws for tokens that the model doesn't know
   }
 }
 
-/// The executable of ours that looks for the batch of `program`: itself, or the rung of its name.
+/// Our executable that searches for the batch of `program`: the program itself, or the rung of its name.
 std::string batch_finder(const Program& program, const Plan& plan) {
   for (const Program& other : plan.programs)
     if (other.native && name_in_ladder(other) == name_in_ladder(program)) return other.command.front();
@@ -136,7 +136,7 @@ std::string batch_finder(const Program& program, const Plan& plan) {
       cat(program.variant, ": no rung of ours is called that and looks for its batch: give --batch"));
 }
 
-/// Of each program that looks for its batch: what its rung finds, which its peer is measured on too.
+/// For each program that searches for its batch, the batch that its rung finds; a peer gets its rung's.
 std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) {
   std::map<std::string, int64_t> batches, found;  // by variant, by executable
   const RungSettings& s = plan.settings;
@@ -169,8 +169,8 @@ std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) 
   return batches;
 }
 
-/// Throws InputError for devices that nothing chosen trains on, more of them than there are, a batch that
-/// they can't share, or ranks that nothing here can start.
+/// Throws InputError for devices that no chosen rung trains on, more devices than there are, a batch that
+/// they can't share, or ranks that can't be started here.
 void check_devices(const Plan& plan) {
   const Launcher& launcher = plan.launcher;
   const auto with_several = [](const Program& program) { return program.devices > 1; };
@@ -210,8 +210,8 @@ void check_devices(const Plan& plan) {
   }
 }
 
-/// "Besides its steps a run took 412 ms, 350 of them before the first (medians of 8 runs)."; "" where none is
-/// ok.
+/// "Besides its steps a run took 412 ms, 350 of them before the first (medians of 8 runs)."; "" where no run
+/// is ok.
 std::string besides_steps(const std::vector<Run>& runs) {
   std::vector<double> besides, before;
   for (const Run& run : runs) {
@@ -249,7 +249,7 @@ int exit_code_of(const Results& results) {
                                                               : kExitOk;
 }
 
-/// FILE, or FILE:PART.
+/// The place of the results: FILE, or FILE:PART.
 std::string place_of(const MeasureOptions& options) {
   return options.part.empty() ? options.out : cat(options.out, ":", name_and_about(options.part).first);
 }
@@ -360,7 +360,7 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
   for (Program& program : plan.programs) {
     if (program.batch == BatchSize::own && options.batch.empty())
       plan.own_batch[program.variant] = program.own_batch;
-    else if (one_batch && plan.ablate.is_null())  // an ablation of the batch looks for its own
+    else if (one_batch && plan.ablate.is_null())  // an ablation of the batch searches for its batch
       program.batch = BatchSize::usual;
   }
   plan.settings = options.rung;
@@ -390,8 +390,8 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
           "--seeds N says how many runs there are, --steps how long each is, both beforehand: give --steps, "
           "and "
           "leave --rounds and --until-ci out");
-    plan.settings.until_loss = 0.0;  // which no loss is
-    plan.settings.shuffle = true;    // or the order of the data ignores the seed
+    plan.settings.until_loss = 0.0;  // no loss is that low
+    plan.settings.shuffle = true;    // else the order of the data ignores the seed
     if (plan.settings.eval_every == 0) plan.settings.eval_every = static_cast<int>(plan.settings.steps);
   } else if (options.max_steps || options.rung.eval_every > 0) {
     throw InputError(
@@ -444,7 +444,7 @@ int measure(const MeasureOptions& options, Plan plan) {
               << printable(probe.telemetry["missing"].get<std::string>(), 300) << std::endl;
   const InterruptGuard guard;
   Json context = machine_context(probe);
-  if (!plan.ladder.built_in()) {  // what is measured is of that commit
+  if (!plan.ladder.built_in()) {  // the trainers are of the ladder's commit
     context["stepladder_commit"] = context["commit"];
     context["commit"] = commit_of(plan.ladder);
   }

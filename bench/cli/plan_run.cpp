@@ -31,13 +31,13 @@ struct PlanRunOptions {
   }
 };
 
-/// What measured throughput and energy come to over a whole training run.
+/// Measured throughput and energy, extrapolated to a whole training run.
 struct Extrapolated {
   std::string device;
   ResultRow row;
   double tokens;
 
-  /// Estimates of a rate per token become those of the whole: their bounds change sides.
+  /// The estimate for all tokens from that of a rate, in `unit`: the interval's bounds change sides.
   Estimate over(const Estimate& rate, double unit) const {
     Estimate whole{.value = tokens / rate.value / unit, .interval = {}, .rounds = rate.rounds};
     if (rate.interval)
@@ -76,7 +76,7 @@ int plan_run(PlanRunOptions& options) {
 
   using Row = Extrapolated;
   Columns<Row> columns;
-  // Left out first is what others tell too; the trainer and its hours always stay.
+  // The columns left out first repeat what others tell; the trainer and its hours always stay.
   columns.add({"device", Align::left, 5}, [](const Row& x) { return x.device; });
   columns.add_text("trainer", [](const Row& x) { return x.row.variant; });
   columns.add({"workload", Align::left, 3}, [](const Row& x) { return x.row.workload; });

@@ -51,14 +51,14 @@ struct ReportOptions {
   }
 };
 
-/// The file's name on the page: its last part, where that tells it from the others.
+/// A file's name on the page: the last part of its path, where that tells it from the others, else the path.
 std::string name_of(const std::string& path, const std::vector<std::string>& paths) {
   const auto last = [](const std::string& p) { return std::filesystem::path(p).filename().string(); };
   const auto same = std::ranges::count(paths, last(path), last);
   return same > 1 ? path : last(path);
 }
 
-/// Calls the device of a file by its model: of a CPU with how many cores were used.
+/// Names the device of a file by its model; for a CPU, with the number of cores that were used.
 void name_device(Json& file) {
   Results on;
   on.context = file.value("context", Json::object());
@@ -66,7 +66,7 @@ void name_device(Json& file) {
     file["context"]["device"]["name"] = on.device_model();
 }
 
-/// What charts are drawn of: all of a result, with what follows from it.
+/// What charts are drawn from: a results file, with what follows from its runs.
 Json chart_json(const MeasuredFile& file) {
   Json json = results_file_json(file.findings);
   json["report"] = {{"name", file.name}, {"path", file.path}};
@@ -86,8 +86,7 @@ Json profile_json(Json profile) {
   return profile;
 }
 
-/// Text that a child reads while this process has it open; nothing of it is left on a disk, however that
-/// ends.
+/// A file in memory with `text`, for a child to read while this process has it open; it never touches a disk.
 Fd memory_file(const std::string& text) {
   Fd file(::memfd_create("stepladder", MFD_CLOEXEC));
   if (!file.open()) throw Error(cat("cannot open one file more: ", std::strerror(errno)));
@@ -95,7 +94,7 @@ Fd memory_file(const std::string& text) {
   return file;
 }
 
-/// Rows on the workload that has the most of them: how much of a ladder a file holds.
+/// How much of a ladder a file holds: the rows on the workload that has the most of them, ablations aside.
 int64_t ladder_size(const Findings& file) {
   std::map<std::string, int64_t> rows;
   for (const ResultRow& row : file.rows)
@@ -105,10 +104,10 @@ int64_t ladder_size(const Findings& file) {
   return most;
 }
 
-/// What a report is of.
+/// The files that a report is made of.
 class Given {
  public:
-  /// The parts of the files. Throws InputError.
+  /// Reads the parts of the files. Throws InputError.
   explicit Given(const std::vector<std::string>& paths) {
     std::error_code none;
     for (const std::string& path : paths) {
@@ -128,7 +127,7 @@ class Given {
       }
     }
     if (files_.empty() && others_.empty()) throw InputError("no results file is among those given");
-    // The file that holds the most of a ladder leads, of those of a search for steps the one that certifies.
+    // The file with the most of a ladder comes first; in a search for steps, the one that certifies.
     std::ranges::stable_sort(files_, std::greater(), [](const MeasuredFile& file) {
       const auto& all = file.findings.certificates;
       const bool certifies = !all.empty() && exit_code(all) == kExitOk;
@@ -139,7 +138,7 @@ class Given {
 
   const std::vector<MeasuredFile>& files() const { return files_; }
   bool ratios_only() const { return of_several_devices(files_, profiles()); }
-  /// The name of the one ladder that all files are of, unless it is ours: "" where there is none.
+  /// The name of the ladder of one's own that all files are of; "" for our ladder, or several.
   std::string ladder() const {
     std::set<std::string> names;
     for (const MeasuredFile& file : files_)
@@ -148,8 +147,8 @@ class Given {
   }
   Json page(const std::string& title) const { return page_json(files_, profiles(), title); }
 
-  /// What charts are drawn of: results, then profiles and a history, which is made of several results where
-  /// none was given. Leaves no results behind.
+  /// What charts are drawn from: results, then profiles and a history, which is made from several results
+  /// where none was given. May move the results out of this object.
   std::vector<Json> charts() {
     std::vector<Json> all;
     for (const MeasuredFile& file : files_) all.push_back(chart_json(file));
@@ -200,7 +199,8 @@ class Given {
     others_.push_back(load_json(path));
     others_.back()["report"] = {{"name", name}, {"path", path}};
   }
-  /// Beside parts of a campaign, which have no extension, neither have files, where that tells them apart.
+  /// Drops ".json" from the names of files beside parts of a campaign, unless another name would then be
+  /// equal.
   void shorten_names() {
     std::vector<std::string> names;
     for (const MeasuredFile& file : files_) names.push_back(file.name);
@@ -217,8 +217,8 @@ class Given {
   }
 
   std::vector<MeasuredFile> files_;
-  std::map<const Results*, std::unique_ptr<Results>> results_;  // of the files
-  std::vector<Json> others_;                                    // for the page alone
+  std::map<const Results*, std::unique_ptr<Results>> results_;  // owns what files_ refers to
+  std::vector<Json> others_;                                    // profiles and histories
   std::set<std::string> seen_;
   bool has_history_ = false;
 };
@@ -228,7 +228,7 @@ void write(const std::string& path, const std::string& text) {
   std::cout << "wrote " << printable(path, kMaxMessage) << "\n" << std::flush;
 }
 
-/// Tables on stdout, and in summary.md and results.csv.
+/// Prints the tables on stdout, and writes summary.md and results.csv.
 void print_tables(const Given& given, const std::filesystem::path& out, const std::string& title, bool wide) {
   const bool ratios_only = given.ratios_only();
   std::string markdown =
@@ -255,8 +255,8 @@ void print_tables(const Given& given, const std::filesystem::path& out, const st
 
 constexpr const char *kBegin = "<!-- stepladder: begin -->", *kEnd = "<!-- stepladder: end -->";
 
-/// A file's text with the tables between its marks, each on a line of its own. Throws InputError where it
-/// has no marks.
+/// The text of a file with the tables between its marks, kBegin and kEnd, each on a line of its own. Throws
+/// InputError where the marks are missing.
 std::string renewed(const std::string& path, const Given& given) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error))
@@ -295,7 +295,7 @@ int report(ReportOptions& options) {
   const std::string into = options.into.empty() ? "" : renewed(options.into, given);
   fs::path out =
       options.out.empty() ? fs::path(options.results.front()).parent_path() : fs::path(options.out);
-  // A dozen files, which nobody wants among his own.
+  // A report is a dozen files: keep them out of the current folder.
   if (out.empty() || (options.out.empty() && fs::equivalent(out, ".", error))) out = "report";
   fs::create_directories(out, error);
   if (error) throw InputError(cat(out.string(), ": cannot make the folder: ", error.message()));

@@ -51,7 +51,7 @@ struct RunOptions {
   }
 };
 
-/// All that a file knows of whether numbers of steps certify the loss.
+/// The table of a file's certificates of the loss, for each number of steps.
 Section horizons_in(const std::string& file, double loss) {
   std::vector<Certificate> all;
   for (const Part& part : load_measured_parts(file))
@@ -62,9 +62,9 @@ Section horizons_in(const std::string& file, double loss) {
   return of_horizons(std::move(all));
 }
 
-/// Finds the fewest steps on a grid of 5 % that certify the loss: by halves, then certified by seeds that
-/// have not taken part in the search, as what was found by looking is too good by chance. Each number of
-/// steps is a part of the results file.
+/// Finds the fewest steps on a grid of 5 % that certify the loss: by bisection, then certified by seeds that
+/// have not taken part in the search, since a search favours lucky seeds. Each number of steps is a part of
+/// the results file.
 int find_horizon(const MeasureOptions& asked, const Plan& plan, int64_t last) {
   constexpr double kGrid = 1.05;
   if (!asked.certify_loss || !asked.steps || plan.programs.size() != 1)

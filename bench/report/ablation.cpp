@@ -12,7 +12,7 @@
 namespace stepladder {
 namespace {
 
-/// What of a list in a file are strings.
+/// The strings among the items of a list in a file.
 std::vector<std::string> strings_at(const Json& json, const char* key) {
   std::vector<std::string> strings;
   if (const auto list = json.find(key); list != json.end())
@@ -27,12 +27,12 @@ bool of_switches(const Results& results) {
   return ladder.is_object() && ladder.contains("switches") && results.plan.contains("ablate");
 }
 
-/// "03_fused_adamw" of "without/03_fused_adamw".
+/// The rung of a variant: "03_fused_adamw" of "without/03_fused_adamw".
 std::string rung_of(const std::string& variant) {
   return variant.substr(is_ablation(variant) ? variant.find('/') + 1 : 0);
 }
 
-/// What an ablation is measured against, where `tuned` was the tuned rung.
+/// The variant that an ablation is measured against; `tuned` is the tuned rung of the results.
 std::string reference_of(const Ladder& ladder, const std::string& name, const std::string& tuned) {
   const Ablation* const ablation = listed_ablation(name);
   if (ablation && ablation->reference.name != tuned_rung(ladder).name) return ablation->reference.name;
@@ -44,7 +44,7 @@ bool looks_for_batch(const std::string& variant) {
   return rung && rung->batch == BatchSize::largest;
 }
 
-/// Model, B and T of all that was measured, but of what looks for its batch, as they first appear.
+/// Model, B and T of all runs, but of rungs that look for their batch, as they first appear.
 std::vector<Json> configs_of(const Results& results) {
   std::vector<Json> configs;
   for (const Run& run : results.runs) {
@@ -55,7 +55,7 @@ std::vector<Json> configs_of(const Results& results) {
   return configs;
 }
 
-/// The runs of a variant on a workload, or on its own.
+/// The runs of a variant on a workload, or on any if the variant looks for its batch.
 Rounds ablation_rounds(const Results& results, const std::string& variant, const std::string& workload) {
   Rounds rounds;
   for (const Run& run : results.runs)
@@ -101,8 +101,8 @@ Gain gain_of(const Results& results, const std::string& before, const std::strin
   return gain;
 }
 
-/// What one switch is worth beside another, of the runs with both off, each alone, and both: over the rounds
-/// in which `of` is known of all four. Nothing where there is none.
+/// What one switch is worth beside another, from the runs with both off, each alone, and both on: over the
+/// rounds in which `of` is known of all four. Nothing where there is no such round.
 template <class Of>
 std::optional<Estimate> interaction(const Rounds (&four)[4], Of of) {
   std::vector<double> ratios;

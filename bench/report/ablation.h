@@ -14,23 +14,23 @@
 namespace stepladder {
 
 inline constexpr const char *kWithout = "without", *kOnly = "only", *kBoth = "both";
-/// "both/compile+fused": two switches alone.
+/// The variant of two switches alone: "both/compile+fused".
 std::string pair_of(const std::string& one, const std::string& other);
 
-/// The last rung of usual batch for one device: what the rungs below are left out of. The first where there
-/// is no other.
+/// The last rung of usual batch for one device, out of which rungs are left; the first rung where there is no
+/// other.
 const Rung& tuned_rung(const Ladder& ladder = stepladder::ladder());
-/// That of the ladder that was measured, which may have grown since.
+/// The tuned rung of the results: the ladder may have grown since.
 std::string tuned_rung(const Results& results);
 
-/// Whether it is called as "without/03_fused_adamw", "only/03_fused_adamw" or "both/compile+fused".
+/// Whether a variant is called as "without/03_fused_adamw", "only/03_fused_adamw" or "both/compile+fused".
 bool is_ablation(const std::string& variant);
 
 /// How many times faster `after` is than `before`, two variants. A number only where all runs of both are ok.
 struct Gain {
   std::string before, after;
-  /// Else that of a run that is not ok; "unchanged" where there is nothing to measure, the rung changing
-  /// nothing there; "missing" while unfinished; "throttled" or "shared" where one of the two was in every
+  /// "ok", or the status of a run that is not ok; "unchanged" where the rung changes nothing, so that nothing
+  /// is measured; "missing" while unfinished; "throttled" or "shared" where one of the two was in every
   /// round.
   std::string status = "ok";
   std::string reason = {};
@@ -39,7 +39,8 @@ struct Gain {
   int64_t saved_bytes = 0;             // live peak of `before` less that of `after`
 
   bool ok() const { return status == "ok"; }
-  /// What it is judged by: seconds to the loss, where that was the aim, else time per token.
+  /// The ratio by which a gain is judged: of seconds to the loss, where the loss was the aim, else of time
+  /// per token.
   const Estimate& worth() const { return to_loss ? to_loss->seconds : ratio; }
 };
 template <class Archive>
@@ -56,8 +57,8 @@ void fields(Archive& a, Any<Gain> auto& x) {
 /// largest of the other batches.
 struct AblatedRung {
   std::string rung;
-  Json config;                  // model, B and T of what it is measured against
-  std::optional<Gain> ladder;   // the rung before -> the rung; none of a switch
+  Json config;                  // model, B and T of the trainer it is measured against
+  std::optional<Gain> ladder;   // the rung before -> the rung; nothing for a switch
   std::optional<Gain> without;  // the tuned rung without it -> the tuned rung; where asked for
   std::optional<Gain> only;     // the first rung -> the first rung with it alone; where asked for
 };
@@ -69,23 +70,24 @@ void fields(Archive& a, Any<AblatedRung> auto& x) {
   a.if_any("only", x.only);
 }
 
-/// What its gains are called, and they themselves in that order; null for a kind that was not asked for.
+/// The names of a row's gains, and the gains in that order; null for a kind that was not asked for.
 inline constexpr const char* kGains[] = {"ladder gain", "leave-one-out", "only-one"};
 std::vector<const Gain*> gains_of(const AblatedRung& row);
 /// Whether the rows are of a ladder file's switches.
 bool of_switches(const std::vector<AblatedRung>& rows);
 
-/// Workload by workload in the order of the ladder; none unless the plan is of an ablation.
+/// The ablated rungs or switches, workload by workload in the order of the ladder; empty unless the plan is
+/// of an ablation.
 std::vector<AblatedRung> ablated_rungs(const Results& results);
 
-/// Two switches on a workload, and nothing else on.
+/// Two switches on a workload, with all other switches off.
 struct AblatedPair {
   std::string one, other;
   Json config;
   Gain both;  // all off -> both on
-  /// The gain of both over the product of each one's alone, in rounds of all four: over 1, each is worth more
-  /// beside the other. Of runs until a loss that of their seconds and steps too, in rounds in which all four
-  /// reached it.
+  /// The gain of both over the product of the gains of each alone, in rounds of all four variants: over 1,
+  /// each is worth more beside the other. For runs until a loss, the interaction of seconds and of steps too,
+  /// in rounds in which all four reached the loss.
   std::optional<Estimate> interaction, seconds, steps;
 };
 template <class Archive>

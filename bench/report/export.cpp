@@ -45,7 +45,7 @@ double rounded_to(int digits, double value) {
 constexpr size_t kFirstSteps = 99;
 
 /// Leaves of a run until a loss its first steps and the last one, and at each evaluation the seconds of all
-/// until then.
+/// steps until then.
 void shorten_until_loss(Run& run) {
   double ms = 0.0;
   size_t steps = 0;

@@ -11,9 +11,9 @@ namespace stepladder {
 namespace {
 
 constexpr int64_t kPredicted[] = {2, 4, 8, 16, 32, 64};  // devices
-constexpr int64_t kBuckets = 4;                          // the least that 15_multi_gpu reduces in
+constexpr int64_t kBuckets = 4;                          // the fewest in which 15_multi_gpu reduces
 
-/// The runs of a row that are ok and not disturbed, by round; none where one is not ok.
+/// The runs of a row that are ok and not disturbed, by round; empty where a run is not ok.
 Rounds good_rounds(const Results& results, const RowKey& row) {
   Rounds rounds = rounds_of(results, row);
   if (std::ranges::any_of(rounds, [](const auto& r) { return r.second->status != Status::ok; })) return {};
@@ -21,9 +21,9 @@ Rounds good_rounds(const Results& results, const RowKey& row) {
   return rounds;
 }
 
-/// What `variant` may be held against on one device, best first: itself, then the rungs below, or where all
-/// of those compute in other types, those beside the ladder that compute in the same. A peer's its
-/// counterparts, and at last what goes by the peer's own name.
+/// The variants on one device that `variant` may be compared with, best first: itself, then the rungs below,
+/// or, where all of those compute in other types, rungs of the ladder that compute in the same types. For a
+/// peer's rung: the peer's counterparts, and last the variant with the peer's own name.
 std::vector<std::string> bases(const std::string& variant, const Ladder& ladder) {
   const size_t own = variant.find('/') + 1;  // 0 where there is no peer
   const Rung* rung = ladder.listed(variant.substr(own));
@@ -50,7 +50,7 @@ int64_t machines_of(const Run& run) {
   return std::max<int64_t>(1, std::ssize(hosts));
 }
 
-/// A scaled run with the rounds on one device that it is held against.
+/// A scaled run with the rounds on one device that it is compared with.
 struct Scaled {
   ScaledRun row;
   Rounds one;

@@ -11,32 +11,33 @@
 
 namespace stepladder {
 
-/// A rung or peer on several devices, beside one device.
+/// A rung or peer on several devices, compared with one device.
 struct ScaledRun {
   std::string variant;
   std::string against;  // itself on one device, else the nearest rung below that ran on one
   Json config;          // B is each device's
   int64_t devices = 2, machines = 1;
-  int64_t one_batch = 0;  // of the run on one device: the same B (weak), or as much as all have (strong)
+  int64_t one_batch = 0;  // batch on one device: the same B (weak), or that of all devices (strong)
   Estimate tokens_per_second;
   Estimate speedup;     // tokens/s over those of one device, in the same round
-  Estimate efficiency;  // the same / devices
-  /// Of weak scaling: by how much a step is longer than on one device, where nothing is communicated; in the
-  /// same round. Communication that compute waits for, and what the ranks wait for each other.
+  Estimate efficiency;  // speedup / devices
+  /// In weak scaling, by how much a step is longer than on one device, where nothing is communicated, in the
+  /// same round: communication that compute waits for, and the ranks' waiting for each other.
   std::optional<Estimate> exposed_ms;
   /// Where the devices also trained as independent ranks, each by itself with only the steps beginning
-  /// together: their efficiency, which the slowest one and what they share (power, host) cost, and by how
-  /// much a step that communicates is longer than theirs. In the same round.
+  /// together: their efficiency, which the slowest device and what they share (power, host) lower, and by how
+  /// much a step that communicates is longer than theirs, in the same round.
   std::optional<Estimate> independent_efficiency, communication_ms;
 };
 template <class Archive>
 void fields(Archive& a, Any<ScaledRun> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, variant, config, devices, machines, against, one_batch, tokens_per_second,
                   speedup, efficiency, exposed_ms, communication_ms)
-  a("apart_efficiency", x.independent_efficiency);  // as it was called at first
+  a("apart_efficiency", x.independent_efficiency);  // the field's first name
 }
 
-/// Rows in the order measured; none where nothing ran on several devices or its one device is missing.
+/// Runs in the order measured; empty where nothing ran on several devices, or its run on one device is
+/// missing.
 std::vector<ScaledRun> scaling(const Results& results);
 
 /// What the model of bench/report/scaling_model.h expects of a rung or peer that was measured on one device

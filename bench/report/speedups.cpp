@@ -14,7 +14,8 @@
 namespace stepladder {
 namespace {
 
-/// Steps after which a longer first step has paid off; nothing where none is due or none comes.
+/// Steps after which a longer first step has paid off; nothing where the first step isn't longer, or never
+/// pays off.
 std::optional<double> break_even(const ResultRow::Numbers& before, const ResultRow::Numbers& after) {
   const double invested = after.first_step_ms - before.first_step_ms;
   const double saved = before.median_step_ms.value - after.median_step_ms.value;
@@ -22,14 +23,14 @@ std::optional<double> break_even(const ResultRow::Numbers& before, const ResultR
   return std::ceil(invested / saved);
 }
 
-/// The workload of as many sequences on one device.
+/// The workload of a config on one device, with as many sequences in all if `strong`.
 std::string on_one_device(Json config, bool strong) {
   if (strong) config["B"] = global_batch(config);
   config["world_size"] = 1;
   return workload_of(config);
 }
 
-/// The row of `variant` that `row` is held against; null where there is none.
+/// The row of `variant` that `row` is compared with; null where there is none.
 const ResultRow* held_against(const std::string& variant, const ResultRow& row,
                               const std::vector<ResultRow>& rows, bool strong, const Ladder& ladder) {
   const ResultRow* best = nullptr;
@@ -41,9 +42,9 @@ const ResultRow* held_against(const std::string& variant, const ResultRow& row,
   for (const ResultRow& other : rows) {
     if (other.backend != row.backend || other.variant != variant) continue;
     if (other.workload == row.workload) return &other;
-    // A rung on several devices is compared with those below it that run on one.
+    // A rung on several devices is compared with the rungs below it that run on one device.
     if (world_size(row.config) > 1 && other.workload == on_one_device(row.config, strong)) best = &other;
-    // A rung that has chosen its batch is compared with the largest one of the others that fits.
+    // A rung that has chosen its batch is compared with the others at their largest batch that fits.
     const bool same_but_for_batch = other.config.at("model") == row.config.at("model") &&
                                     other.config.at("T") == row.config.at("T") &&
                                     world_size(other.config) == world_size(row.config);
@@ -80,7 +81,7 @@ void add_speedups(ResultRow& row, const std::vector<ResultRow>& rows, bool stron
   }
 }
 
-/// Holds what training until a loss took against the first undisturbed row of its workload that reached it.
+/// Compares what training until a loss took with the first undisturbed row of its workload that reached it.
 void add_speedups_to_loss(std::vector<ResultRow>& rows) {
   std::map<std::string, const ResultRow*> firsts;  // by workload
   for (ResultRow& row : rows) {
@@ -130,7 +131,7 @@ std::vector<ResultRow> aggregate(const Results& results) {
 
 namespace {
 
-/// The rungs that a ladder has as one group, with its first one's place.
+/// The rungs that a ladder has as one group, and the rung before the first of them.
 struct Group {
   std::string name, before;
   std::vector<std::string> rungs;

@@ -25,7 +25,7 @@ inline constexpr Status kStatuses[] = {Status::ok,       Status::oom,   Status::
                                        Status::diverged, Status::crash, Status::timeout};
 const char* name_of(Status status);
 
-/// A device at one moment; what is unknown is nothing.
+/// The state of a device at one moment; unknown fields are empty.
 struct DeviceState {
   std::optional<int64_t> sm_mhz, memory_mhz;
   std::optional<double> power_w;
@@ -50,10 +50,10 @@ struct Step {
   bool warmup = false;              // left out of the summary
   double step_ms = 0.0;             // host clock, device synchronised
   std::optional<double> device_ms;  // device events around the same region
-  std::optional<double> loss;       // none where not finite
+  std::optional<double> loss;       // nothing where not finite
   std::optional<double> grad_norm, lr;
-  std::optional<double> cycles = {};  // that an SM's clock counted in it, the mean over SMs
-  /// That the device has used since its first reading, without that of evaluations; only now and then.
+  std::optional<double> cycles = {};  // cycles of an SM's clock in the step, the mean over SMs
+  /// Joules used since the first reading, without those of evaluations; told after some steps only.
   std::optional<double> energy_j = {};
   DeviceState device = {};  // right after the step, outside of its clock
 };
@@ -67,8 +67,8 @@ void fields(Archive& a, Any<Step> auto& x) {
 /// A validation loss, after so many steps.
 struct Evaluation {
   int64_t step = 0;
-  std::optional<double> val_loss;      // none where not finite
-  std::optional<double> seconds = {};  // of all steps until then, where those aren't all there
+  std::optional<double> val_loss;      // nothing where not finite
+  std::optional<double> seconds = {};  // of all steps until then, where the file lacks some
 };
 template <class Archive>
 void fields(Archive& a, Any<Evaluation> auto& x) {
@@ -76,7 +76,7 @@ void fields(Archive& a, Any<Evaluation> auto& x) {
   a.if_any("seconds", x.seconds);
 }
 
-/// What it took to train until a validation loss, or, where that was not reached, what was done for it.
+/// What training until a validation loss took or, where the loss was not reached, what was spent.
 struct ToLoss {
   double loss = 0.0;  // asked for
   bool reached = false;
@@ -90,7 +90,7 @@ void fields(Archive& a, Any<ToLoss> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, loss, reached, steps, seconds, tokens, joules)
 }
 
-/// Peak bytes, three ways.
+/// Peak bytes of memory, taken three ways.
 struct Memory {
   int64_t live_peak = 0;      // arena
   int64_t reserved_peak = 0;  // taken from the driver or the OS
@@ -129,7 +129,7 @@ void fields(Archive& a, Any<Estimate> auto& x) {
   estimate_fields(a, "value", x);
 }
 
-/// Why joules are unknown whose counter tells less than nothing.
+/// Why joules are unknown where the counter's difference is not positive.
 inline constexpr const char* kStill = "the energy counter stood still, or went back";
 
 /// The numbers that a run comes to over its timed steps, and a row over its rounds: `Number` is double of a
@@ -141,7 +141,7 @@ struct Measured {
   double p10_step_ms = 0.0, p90_step_ms = 0.0;
   double first_step_ms = 0.0, startup_ms = 0.0;
   Number tokens_per_second = {};
-  std::optional<double> mfu_nanogpt, mfu_llmc;  // unknown on a device whose peak is
+  std::optional<double> mfu_nanogpt, mfu_llmc;  // nothing where the device's peak is unknown
   std::optional<double> val_loss;               // after the last step, where validation data was given
   std::optional<Number> cycles;          // median of the timed steps; of a row where every round has it
   std::optional<Number> joules;          // a step, mean of the timed ones, of all devices
@@ -159,18 +159,17 @@ void measured_fields(Archive& a, auto& x) {
   a.if_any("skipped_steps", x.skipped_steps);
 }
 
-/// What a run comes to.
+/// The summary of a run.
 struct Summary : Measured<double> {
   int64_t warmup_steps = 0;    // as marked: more than asked for where the steps had not settled
   std::string joules_unknown;  // why there are no joules
-  /// Of the timed steps, how many the device was throttled in; more than half make the run throttled.
+  /// The number of timed steps in which the device was throttled; more than half make the run throttled.
   std::optional<int64_t> throttled_steps;
   std::optional<bool> throttled;
   std::optional<ToLoss> to_loss;  // of a run until a loss
   std::optional<bool> shared;     // whether another process used the device meanwhile
-  /// Of a ladder file's trainer: of the time from the first step to the last, as they were told, the share
-  /// that lies within steps. Little of it is a step that doesn't cover its work, or whose time isn't
-  /// milliseconds.
+  /// Of a ladder file's trainer, the share of the time from the first step told to the last that lies within
+  /// steps. Where it is small, step_ms doesn't cover a step's work, or isn't in milliseconds.
   std::optional<double> covered;
 };
 template <class Archive>
@@ -182,8 +181,8 @@ void fields(Archive& a, Any<Summary> auto& x) {
   STEPLADDER_EACH(STEPLADDER_ADDED, throttled_steps, throttled, shared, covered)
 }
 
-/// "gpt2 B=16 T=1024", and on several devices, B being of each, "gpt2 B=16 T=1024 on 4 devices": runs of one
-/// workload are comparable. "... on 4 devices apart" where each trains alone.
+/// The workload of a config: "gpt2 B=16 T=1024"; on several devices, B being each one's, "gpt2 B=16 T=1024 on
+/// 4 devices", with "apart" at the end where each device trains alone. Runs of one workload are comparable.
 std::string workload_of(const Json& config);
 bool has_independent_ranks(const Json& config);
 /// How deep lists and objects lie in a config: 1 where all its values are plain.
@@ -218,14 +217,14 @@ void fields(Archive& a, Any<Rank> auto& x) {
   a.if_any("joules", x.joules);
 }
 
-/// What a row of a report is of: variant and workload.
+/// What identifies a row of a report: variant and workload.
 using RowKey = std::pair<std::string, std::string>;
 
-/// A variant, a configuration, a round: one process, or one for each device.
+/// A run of a variant, in a configuration and a round: one process, or one for each device.
 struct Run {
   std::string variant, source_hash, backend;
   std::string peer;    // "pytorch", "llmc", ...; "" for a rung of ours
-  std::string device;  // that it was given, its uuid, or the host of a CPU; "" in files from before
+  std::string device;  // the uuid of its device, or the host of a CPU; "" in older files
   int64_t round = 0;
   Status status = Status::ok;
   std::string reason;  // why not ok
@@ -233,21 +232,21 @@ struct Run {
   std::vector<Step> steps;  // on several devices rank 0's, with the slowest rank's step_ms
   std::vector<Rank> ranks;  // on several devices
   std::vector<Evaluation> evaluations;
-  std::optional<Summary> summary;  // none where the run ended before its end
+  std::optional<Summary> summary;  // nothing where the run ended early
   double wall_ms = 0.0;            // from starting its process to its end
   Json profile;                    // of a traced run; not in a results file
-  std::string stderr_tail;         // what it said last; not in a results file either
-  bool lingered = false;           // was ended some time after it had told its end; nor this
+  std::string stderr_tail;         // the end of its stderr; not in a results file
+  bool lingered = false;           // it didn't exit after it had told its end; not in a results file
 
   std::string workload() const { return workload_of(config); }
   RowKey row() const { return {variant, workload()}; }
-  /// Whether that is its row(), which is costly to make.
+  /// Whether `row` is the run's row(), without making row(), which is costly.
   bool is_of(const RowKey& row) const { return variant == row.first && workload() == row.second; }
   bool throttled() const { return summary && summary->throttled.value_or(false); }
   bool shared() const { return summary && summary->shared.value_or(false); }
   /// Whether the device was held back or shared: then its times are not those of the variant alone.
   bool disturbed() const { return throttled() || shared(); }
-  /// In a word: "throttled", "shared", or "".
+  /// The disturbance in a word: "throttled", "shared", or "".
   const char* disturbance() const { return throttled() ? "throttled" : shared() ? "shared" : ""; }
 };
 template <class Archive>
@@ -269,19 +268,20 @@ struct Results {
   Json stopped;  // why the plan ended; null before
   std::vector<Run> runs;
 
-  /// The variables of its context that change what libraries compute.
+  /// The environment variables in the context that change what libraries compute.
   Json environment() const;
-  /// What its context says of the device.
+  /// The device, as the context tells.
   Json device() const;
-  /// The name of its model, "NVIDIA H200"; of a CPU with how many cores were used, "AMD EPYC, 2 cores".
+  /// The name of the device's model, "NVIDIA H200"; of a CPU with how many cores were used, "AMD EPYC, 2
+  /// cores".
   std::string device_model() const;
-  /// The uuid of the device that a run of these was on; of the CPU its host.
+  /// The uuid of the device that a run of these results was on; for the CPU the host.
   std::string device_of(const Run& run) const;
-  /// Of all runs.
+  /// device_of() of all runs.
   std::set<std::string> cards() const;
-  /// Of how many rounds there is a run.
+  /// The number of rounds that have a run.
   int64_t rounds_begun() const;
-  /// Nothing where there is no such run.
+  /// The run of a row in a round; null where there is none.
   const Run* find(const RowKey& row, int64_t round) const;
 };
 

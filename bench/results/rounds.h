@@ -19,7 +19,7 @@ using Rounds = std::map<int64_t, const Run*>;
 /// The runs of a row.
 Rounds rounds_of(const Results& results, const RowKey& row);
 
-/// The runs that both have of the same rounds.
+/// The runs of `one` and `other` in the rounds that both have.
 std::vector<std::pair<const Run*, const Run*>> pairs_of(const Rounds& one, const Rounds& other);
 
 /// Leaves out the rounds in which the device was throttled or shared.
@@ -44,25 +44,26 @@ void fields(Archive& a, Any<Sooner> auto& x) {
 /// have seeds of their own. Nothing where there is no such round.
 std::optional<Sooner> sooner(const Rounds& before, const Rounds& after);
 
-/// By how many ms a step is longer than `than`'s, over the rounds that both took part in; nothing where none
-/// is.
+/// By how many ms a step is longer than `than`'s, over the rounds that both took part in; nothing where no
+/// round is common.
 std::optional<Estimate> longer(const Rounds& rounds, const Rounds& than);
 
 /// What a run took besides its steps: start-up, sampling between them, evaluation, and the end.
 double besides_steps_ms(const Run& run);
 
-/// Steps that the summary of a run is of, whether or not all are there (export --format short).
+/// The number of steps that a run's summary is of, whether or not the file has all of them (export --format
+/// short).
 int64_t timed_steps(const Run& run);
 
-/// What is odd about steps that fill less than half of their time; "" where they fill more, or nothing is
-/// known.
+/// What is odd about steps that fill less than half of their time; "" where they fill more, or the share is
+/// unknown.
 std::string little_covered(const Summary& summary);
 
 /// Where the loss of `run` first leaves `baseline`'s by more than `tolerance`, relative:
 /// "step 7: loss 4.51, 00_fp32_baseline has 4.49 (...)"; "" while it does not.
 std::string divergence(const Run& baseline, const Run& run, double tolerance);
 
-/// How many times faster than another variant.
+/// How many times faster a row is than another variant's.
 struct Speedup {
   std::string against;
   Estimate ratio;
@@ -77,11 +78,11 @@ void fields(Archive& a, Any<Speedup> auto& x) {
 /// What training until a loss took, medians over the rounds that reached it; no numbers where none did.
 struct TimeToLoss {
   double loss = 0.0;                // asked for
-  int64_t reached = 0;              // rounds; the rest is of these
-  Estimate seconds, steps, tokens;  // none where it is 0
+  int64_t reached = 0;              // rounds that reached the loss; the rest is of these
+  Estimate seconds, steps, tokens;  // unset where `reached` is 0
   Estimate step_ms;                 // mean of a run's steps without the first
   std::optional<Estimate> joules;
-  std::optional<Sooner> first;  // than the first row of the workload that reached it
+  std::optional<Sooner> first;  // against the first row of the workload that reached the loss
 };
 template <class Archive>
 void fields(Archive& a, Any<TimeToLoss> auto& x) {
@@ -100,8 +101,8 @@ struct ResultRow {
   std::string reason;
   int64_t rounds = 0;
   Json config = Json::object();
-  /// Rounds in which the device was throttled or shared: the numbers are without them. Where that leaves none
-  /// they are of such rounds, and nothing is claimed on them.
+  /// Rounds in which the device was throttled or shared: the numbers are without them. Where no other rounds
+  /// are left, the numbers are of these, and nothing is claimed on them.
   int64_t disturbed_rounds = 0;
   std::string disturbance;  // of the first such round: "throttled" or "shared"
   bool disturbed() const { return rounds > 0 && disturbed_rounds == rounds; }
@@ -110,13 +111,13 @@ struct ResultRow {
     std::optional<Estimate> tokens_per_joule;  // where every round has joules
     double final_loss = 0.0;
     std::optional<TimeToLoss> to_loss;       // of runs until a loss
-    std::optional<double> break_even_steps;  // when a longer first step than the rung below has paid off
+    std::optional<double> break_even_steps;  // steps until a first step longer than the rung below's pays off
     std::optional<Speedup> previous;         // the nearest rung below that took part
     std::optional<Speedup> baseline;         // the lowest rung
     std::vector<Speedup> peers;  // a rung's counterparts: "pytorch/02_tf32" for 02_tf32, "llmc" for all
   };
   std::optional<Numbers> numbers;
-  Rounds runs;  // that the numbers are of; they are the results' own
+  Rounds runs;  // runs that the numbers are of, in the results
 };
 template <class Archive>
 void fields(Archive& a, Any<ResultRow::Numbers> auto& x) {
@@ -130,8 +131,8 @@ void fields(Archive& a, Any<ResultRow::Numbers> auto& x) {
   a("speedup_peers", x.peers);
 }
 
-/// Rows as they first appear, not compared with each other yet. Runs of independent ranks are no rows:
-/// scaling() holds others against them.
+/// Rows as they first appear, not compared with each other yet. Runs of independent ranks make no rows:
+/// scaling() compares others with them.
 std::vector<ResultRow> rows_of(const Results& results);
 
 }  // namespace stepladder

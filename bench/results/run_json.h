@@ -8,9 +8,9 @@ namespace stepladder {
 Json to_json(const Results& results);
 Json to_json(const Run& run);
 
-/// Throws InputError unless the schema that is named lies between `oldest` and this version's.
+/// Throws InputError unless the schema that `json` names lies between `oldest` and this version's.
 void check_schema(const Json& json, int64_t oldest = kSchema);
-/// Throws InputError naming what is missing or of the wrong type.
+/// The run in `json`. Throws InputError naming what is missing or of the wrong type.
 Run run_from(const Json& json);
 
 }  // namespace stepladder

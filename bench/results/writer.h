@@ -18,7 +18,7 @@ class Writer {
   void added(const char* key, const T& value) {
     (*this)(key, value);
   }
-  /// One over rounds is left out where not every round has it.
+  /// An estimate over rounds is left out where not every round has the number.
   void added(const char* key, const std::optional<Estimate>& value) { if_any(key, value); }
   template <class T>
   void if_any(const char* key, const T& value) {
@@ -45,8 +45,8 @@ class Writer {
   static Json write(const std::optional<T>& value) {
     return value ? write(*value) : Json();
   }
-  /// A column for each field. One of which nothing is known is left out, but for the loss; one that repeats
-  /// itself is written as its stretches.
+  /// Steps as a column for each field. A column without any number is left out, but for the loss; a column
+  /// that repeats itself is written as its stretches.
   static Json write(const std::vector<Step>& steps) {
     Json all = {{"step_ms", Json::array()}, {"loss", Json::array()}}, columns;
     for (const Step& step : steps) {
@@ -68,8 +68,8 @@ class Writer {
   }
 
  private:
-  /// {"values": [61, 60], "times": [3, 2]} of [61, 61, 61, 60, 60], where that has fewer items. Whole numbers
-  /// lose their ".0", which reading does not miss.
+  /// {"values": [61, 60], "times": [3, 2]} of [61, 61, 61, 60, 60], where the stretches have fewer items.
+  /// Whole numbers lose their ".0", which reading does not miss.
   static Json stretches_of(Json column) {
     Json values = Json::array();
     std::vector<size_t> times;

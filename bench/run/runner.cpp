@@ -70,7 +70,7 @@ Summary summarize(Run& run, const ChildReport& report, const Workload& workload)
   config.T = run.config.at("T");
   DeviceInfo device = workload.device;
   if (const int as = workload.program.native ? run.config.value("compute_capability", 0) : 0; as > 0)
-    device.compute_capability = std::min(device.compute_capability, as);  // as which it ran
+    device.compute_capability = std::min(device.compute_capability, as);  // the capability that it ran as
   auto peak = workload.program.math ? gemm_peak(device, *workload.program.math) : std::nullopt;
   if (peak) *peak *= static_cast<double>(workload.devices);
   const FlopsPerToken flops = report.flops ? *report.flops : flops_per_token(config);
@@ -91,7 +91,7 @@ void merge(Run& run, const std::vector<Run>& parts, const std::deque<ChildReport
     row.host = report.host;
     row.device = report.device;
     row.memory = report.summary.memory;
-    row.memory.by_name.clear();  // as rank 0's
+    row.memory.by_name.clear();  // rank 0's names stand for all
     for (const Step& step : part.steps) row.step_ms.push_back(step.step_ms);
     for (size_t i = 0; i < std::min(run.steps.size(), part.steps.size()); ++i) {
       Step& step = run.steps[i];
@@ -105,7 +105,7 @@ void merge(Run& run, const std::vector<Run>& parts, const std::deque<ChildReport
 /// The energy of all devices, each counted once, and whether another process used one of them.
 void add_energy(Summary& summary, std::vector<Rank>& ranks, const std::vector<Run>& parts,
                 const std::deque<ChildReport>& reports) {
-  std::set<std::pair<std::string, std::string>> counted;  // ranks on the CPU of a machine have the same
+  std::set<std::pair<std::string, std::string>> counted;  // ranks on the CPU of a machine share one device
   double joules = 0.0;
   std::optional<double> to_loss = 0.0;
   for (size_t rank = 0; rank < parts.size(); ++rank) {
@@ -115,7 +115,7 @@ void add_energy(Summary& summary, std::vector<Rank>& ranks, const std::vector<Ru
     if (!counted.emplace(reports[rank].host, reports[rank].device).second) continue;
     StepEnergy used = energy_of(parts[rank].steps, static_cast<size_t>(summary.warmup_steps));
     if (energy->unknown == kMixed || energy->unknown == kStill)
-      used.joules.reset();  // of the steps before too, if they were told late
+      used.joules.reset();  // the energy of earlier steps too, as they may have been told late
     if (!used.joules && summary.joules_unknown.empty())
       summary.joules_unknown = energy->unknown.empty() ? used.unknown : energy->unknown;
     joules += used.joules.value_or(0.0);
@@ -142,7 +142,7 @@ void merge(Summary& summary, std::vector<Rank>& ranks, const std::vector<Run>& p
   }
 }
 
-/// What is started for a run; `launched` are its ranks, where a launcher starts them.
+/// The job to start for a run; `launched` are its ranks, where a launcher starts them.
 Job job_of(const Workload& workload, std::optional<LaunchedRanks>& launched) {
   const std::string channel = std::to_string(static_cast<int>(Channel::events));
   const Program& program = workload.program;
@@ -158,7 +158,7 @@ Job job_of(const Workload& workload, std::optional<LaunchedRanks>& launched) {
         .backend = workload.backend,
         .clocks = !program.native,
         .due = workload.energy_due()};
-    if (!process.environment.empty()) rank.command = {"env"};  // which a launcher might not pass on
+    if (!process.environment.empty()) rank.command = {"env"};  // a launcher might not pass the environment on
     for (const auto* words : {&process.environment, &process.command})
       rank.command.insert(rank.command.end(), words->begin(), words->end());
     return job_of_launcher(workload.launcher, std::move(rank), workload.devices, *launched);
@@ -181,8 +181,8 @@ Run asked_for(const Workload& workload) {
   return run;
 }
 
-/// " (train.log is ...)", since who did not change a thing has a trainer that writes a file that its command
-/// names.
+/// " (train.log is its newest file...)": users who changed nothing have a trainer that writes a file that its
+/// command names.
 std::string newest_source(const Program& program) {
   std::string newest;
   std::filesystem::file_time_type written;
@@ -195,22 +195,22 @@ std::string newest_source(const Program& program) {
                         : cat(" (", newest, " is its newest file: it may write none that its command names)");
 }
 
-/// The ranks of a run, of which there is one on one device: what each tells, and what it all comes to.
+/// The ranks of a run, one for each device: their reports, and the run that they add up to.
 class RanksOfRun {
  public:
-  /// `run` is as it is asked for.
+  /// `run` is the run as it is asked for.
   RanksOfRun(const Workload& workload, const Run& run, const std::function<void(const Step&)>& on_step)
       : workload_(workload), parts_(static_cast<size_t>(workload.devices), run) {
     for (size_t rank = 0; rank < parts_.size(); ++rank)
       reports_.emplace_back(parts_[rank], workload, rank, on_step);
   }
 
-  /// Starts them, and listens until all have ended. Throws BadReport, CannotStart.
+  /// Starts the ranks, and listens until all have ended. Throws BadReport, CannotStart.
   JobEnd carry_out() {
     if (workload_.has_launcher()) launched_.emplace(parts_.size(), workload_.launcher);
     Job job = job_of(workload_, launched_);
     if (launched_) job.failed = [this] { return any_failed() || launched_->failure(); };
-    // A launcher is to end the others once a rank has failed, but Open MPI's may deadlock over it.
+    // A launcher should end the other ranks once a rank has failed, but Open MPI's may deadlock over it.
     job.finished = [this] {
       return any_failed() || first_with_error(reports_) || std::ranges::all_of(reports_, &ChildReport::ended);
     };
@@ -236,7 +236,7 @@ class RanksOfRun {
     if (launched_ && by_itself && !job_end.end.lingered && !any_failed())
       if (const auto failure = launched_->failure()) {
         names_itself_ = true;
-        const bool met = !hosts[0].empty();  // else one that did not come may have said why
+        const bool met = !hosts[0].empty();  // else a rank that did not connect may have said why
         return {Status::crash, cat(*failure, met ? "" : words)};
       }
     if (!launcher.empty() && by_itself && !any_failed() && (launched_ || !first_with_error(reports_))) {
@@ -255,11 +255,11 @@ class RanksOfRun {
     return ending;
   }
 
-  /// Throws BadReport where what they told of their steps, or of what they train, can't be, of ranks that all
-  /// ended well within `took_ms`.
+  /// Throws BadReport where the ranks, which all ended well within `took_ms`, told of impossible steps or
+  /// trained differently.
   void check(double took_ms) const {
     for (const ChildReport& report : reports_) report.check_steps(took_ms);
-    for (size_t rank = 1; rank < parts_.size(); ++rank)  // which training until a loss leaves to them
+    for (size_t rank = 1; rank < parts_.size(); ++rank)  // until a loss, ranks choose when to stop
       if (parts_[rank].steps.size() != parts_[0].steps.size())
         throw BadReport(cat("ranks made different numbers of steps: rank 0 ", parts_[0].steps.size(),
                             ", rank ", rank, " ", parts_[rank].steps.size()));
@@ -274,7 +274,7 @@ class RanksOfRun {
   }
 
   const Run& first() const { return parts_[0]; }
-  /// Their runs as one.
+  /// The ranks' runs as one.
   Run together() {
     Run run = parts_[0];
     for (size_t rank = 0; launched_ && rank < parts_.size(); ++rank)
@@ -282,7 +282,7 @@ class RanksOfRun {
     if (parts_.size() > 1) merge(run, parts_, reports_);
     return run;
   }
-  /// What together() comes to, where all ended well.
+  /// Adds the summary to a run of together(), where all ranks ended well.
   void sum_up(Run& run) const {
     run.summary = summarize(run, reports_[0], workload_);
     merge(*run.summary, run.ranks, parts_);
@@ -290,10 +290,10 @@ class RanksOfRun {
   }
 
   bool through_launcher() const { return launched_.has_value(); }
-  /// What the one that is to blame said last on stderr.
+  /// The last words on stderr of the rank that is to blame.
   const std::string& last_words() const { return last_words_; }
-  /// `reason` with the rank that it is of in front, where there are several. One that tells of another rank
-  /// is not to blame itself.
+  /// `reason`, after the rank to blame where there are several ranks. A reason that names a rank itself is
+  /// left as it is.
   std::string named(const std::string& reason) const {
     if (parts_.size() == 1 || reason.empty() || reason.starts_with("rank ") || reason.starts_with("ranks ") ||
         names_itself_)
@@ -310,17 +310,17 @@ class RanksOfRun {
   bool any_failed() const { return std::ranges::any_of(reports_, &ChildReport::failed); }
 
   const Workload& workload_;
-  std::vector<Run> parts_;           // a rank's each
-  std::deque<ChildReport> reports_;  // the same
-  std::vector<size_t> exits_;        // ranks, as they ended
-  size_t rank_ = 0;                  // that was heard last, or is to blame
-  bool names_itself_ = false;        // the reason, who is to blame
+  std::vector<Run> parts_;           // a run for each rank
+  std::deque<ChildReport> reports_;  // a report for each rank
+  std::vector<size_t> exits_;        // ranks in the order of their ends
+  size_t rank_ = 0;                  // the rank heard last, or to blame
+  bool names_itself_ = false;        // the reason says who is to blame
   std::optional<LaunchedRanks> launched_;
   std::string last_words_;
 };
 
-/// Why a run can't take place on this device; "" where it can. Throws Error where its sources are no longer
-/// those that were measured at first.
+/// Why a run can't take place on this device; "" where it can. Throws Error where the program's sources have
+/// changed since they were first measured.
 std::string refusal(const Workload& workload) {
   std::string why = !workload.unsupported.empty()
                         ? workload.unsupported
@@ -359,7 +359,7 @@ Run run_program(const Workload& workload, const std::function<void(const Step&)>
     if (ending.status == Status::ok) ranks.check(ms_since(start));
     run = ranks.together();
     if (ending.status == Status::ok) ranks.sum_up(run);
-    run.lingered = lingered && ending.status == Status::ok;  // else it is an error that it told
+    run.lingered = lingered && ending.status == Status::ok;  // else the run told an error
   } catch (const BadReport& e) {
     run = ranks.first();
     ending = {Status::crash, e.what()};
@@ -367,7 +367,7 @@ Run run_program(const Workload& workload, const std::function<void(const Step&)>
     if (ranks.through_launcher()) throw InputError(cat("--launcher: ", e.what()));
     if (workload.program.native) throw;
     ending = not_started(workload, e);
-  } catch (const std::logic_error& e) {  // of its MFU
+  } catch (const std::logic_error& e) {  // from the MFU
     const char* told = ", or \"math\" of its row in the ladder file";
     ending = {Status::crash, cat(e.what(), workload.program.native ? "" : told)};
   }

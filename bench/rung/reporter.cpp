@@ -21,19 +21,19 @@
 namespace stepladder {
 namespace {
 
-/// Bytes by the part of a name before the slash: params, grads, activations, ...
+/// The arena's bytes by the part of a name before the slash: params, grads, activations, ...
 std::map<std::string, int64_t> by_group(const Arena& arena) {
   std::map<std::string, int64_t> groups;
   for (const auto& [name, bytes] : arena.by_name()) groups[name.substr(0, name.find('/'))] += bytes;
   return groups;
 }
 
-/// What is cast to what.
+/// Text on the types of weights, activations, gradients and GEMM inputs.
 std::string precision(const RunSession& session) {
   const DType half = session.trainer->tensors().weights.dtype();
   if (half == DType::f32) return session.rung.math == MathMode::tf32 ? "f32, GEMM inputs TF32" : "f32";
   const bool fp8 = session.rung.math == MathMode::fp8;
-  const bool sums = session.trainer->tensors().grads.dtype() == DType::f32;  // of several micro-batches
+  const bool sums = session.trainer->tensors().grads.dtype() == DType::f32;  // sums over micro-batches
   return cat(name_of(half), " weights, activations",
              fp8 ? " and gradients, GEMM inputs FP8" : ", gradients and GEMM inputs",
              "; f32 master weights, ", sums ? "sums of gradients, " : "",
@@ -45,7 +45,7 @@ int64_t global_tokens(const RunSession& session) {
   return session.config.B * session.config.T * session.settings.hyper.accumulate * session.team().size;
 }
 
-/// FLOP/s that they reach at most; nothing for an unknown device.
+/// Peak FLOP/s of all ranks that train one model; nothing for an unknown device.
 std::optional<double> global_peak(const RunSession& session) {
   const auto peak = gemm_peak(session.device, *session.rung.math);
   return peak ? std::optional(*peak * session.team().size) : std::nullopt;
@@ -124,7 +124,7 @@ void Reporter::start() {
 }
 
 void Reporter::step(int64_t done, float lr, double step_ms) {
-  // Opened after the first step, so that neither start-up nor a step pays for it.
+  // NVML is opened after the first step, so that neither start-up nor a step pays for it.
   if (events_.wanted() && !telemetry_) telemetry_.emplace(session_.device.uuid);
   const DeviceState state = telemetry_ ? telemetry_->sample() : DeviceState();
   const Elapsed elapsed = session_.ops->device().elapsed();

@@ -20,22 +20,23 @@
 namespace stepladder {
 namespace {
 
-constexpr size_t kShortest = 2;  // values of a level
+constexpr size_t kShortest = 2;  // fewest values of a level
 constexpr int kOrders = 999;
 constexpr double kSignificance = 0.05;
 constexpr double kDeviations = 1.4826;  // standard deviations in the median distance of normal noise
 constexpr double kOutlier = 5.0;        // standard deviations from the level
 
-/// The standard deviation of the noise, of which changes of level and outliers are no part: by the median
-/// step from one value to the next.
+/// The standard deviation of the noise, from the median step between neighbouring values, which changes of
+/// level and outliers hardly move.
 double noise_of(std::span<const double> values) {
   std::vector<double> steps;
   for (size_t i = 1; i < values.size(); ++i) steps.push_back(std::abs(values[i] - values[i - 1]));
   return kDeviations * median(steps) / std::numbers::sqrt2;
 }
 
-/// At k how badly one level fits the first k values: by their distances from their median, squared within
-/// the noise and linear beyond it (Huber 1964), so that an outlier counts for little more than it is off.
+/// Item k tells how badly one level fits the first k values: by their distances from their median, squared
+/// within the noise and linear beyond it (Huber 1964), so that an outlier counts for little more than it is
+/// off.
 std::vector<double> misfits(std::span<const double> values, double noise) {
   std::vector<double> sorted, misfits = {0.0};
   for (const double value : values) {
@@ -51,8 +52,8 @@ std::vector<double> misfits(std::span<const double> values, double noise) {
   return misfits;
 }
 
-/// The level at which the values stayed: their median. Of two in the middle it is the one nearer to the last
-/// value, so that it is always a value that was measured.
+/// The level at which the values stayed: their median. Of two values in the middle the level is the one
+/// nearer to the last value, so that it is always a value that was measured.
 double level_of(std::span<const double> values) {
   std::vector<double> sorted(values.begin(), values.end());
   std::ranges::sort(sorted);
@@ -80,7 +81,7 @@ bool significant(std::span<const double> values, const Split& split, double nois
   constexpr uint64_t kSeed = 1337;  // the same orders every time
   std::vector<double> shuffled(values.begin(), values.end());
   uint64_t counter = 0;
-  int as_good = 1;  // the order that is there
+  int as_good = 1;  // the order as measured
   for (int i = 0; i < kOrders && as_good < kSignificance * (kOrders + 1); ++i) {
     for (size_t k = shuffled.size() - 1; k > 0; --k)  // Fisher and Yates
       std::swap(shuffled[k],
@@ -111,8 +112,8 @@ std::vector<double> levels_of(std::span<const double> values, const std::vector<
   return levels;
 }
 
-/// Marks the changes of level, and what lies off its level: by `min_size`, and by five standard deviations of
-/// all values from their levels, which their median distance tells.
+/// Marks changes of level, and outliers: points off their level by more than `min_size`, and by more than
+/// five standard deviations of all points from their levels, estimated by the median distance.
 void mark_changes(Series& series, double min_size) {
   std::vector<double> logs, off;
   for (const HistoryPoint& point : series.points) logs.push_back(std::log(point.median_step_ms.value));
@@ -134,8 +135,8 @@ std::string short_commit(const std::string& commit) {
   return commit.substr(0, std::min<size_t>(end, 12)) + commit.substr(end);
 }
 
-/// "+2.1 %" of a point that starts a new level, against the level before, and "outlier +9.8 %" of one that
-/// lies off its level.
+/// "+2.1 %" of a point that starts a new level, against the level before, and "outlier +9.8 %" of a point
+/// that lies off its level.
 std::string change_text(const Series& series, size_t at) {
   const HistoryPoint& point = series.points[at];
   std::string text;
@@ -152,7 +153,7 @@ std::string title_of(const Series& series) {
                    300);
 }
 
-/// What tells a row's configuration from the usual one, and its steps.
+/// The settings of a row that are not the defaults, and its steps.
 std::string settings_and_steps(const Json& config) {
   std::string settings = settings_of(config);
   if (!config.contains("steps")) return settings;
@@ -162,7 +163,7 @@ std::string settings_and_steps(const Json& config) {
 /// Names what tells series of the same variant and workload on the same device apart.
 void name_settings(std::vector<Series*> alike) {
   if (alike.size() == 1) return alike.front()->settings.clear();
-  std::map<std::string, std::set<std::string>> told;  // by field, by its name
+  std::map<std::string, std::set<std::string>> told;  // fields that differ, by their last name
   for (const Series* series : alike)
     for (const Series* other : alike)
       for (const Difference& d : differences(series->configuration, other->configuration))

@@ -16,9 +16,9 @@ namespace stepladder {
 struct HistoryPoint {
   std::string file, commit, time;
   Estimate median_step_ms;
-  bool changed = false;   // the first of a new level
-  bool outlier = false;   // far off its level
-  double level_ms = 0.0;  // median of the level that it belongs to
+  bool changed = false;   // whether it is the first of a new level
+  bool outlier = false;   // whether it is far off its level
+  double level_ms = 0.0;  // median of the level that the point belongs to
 };
 template <class Archive>
 void fields(Archive& a, Any<HistoryPoint> auto& x) {
@@ -27,8 +27,8 @@ void fields(Archive& a, Any<HistoryPoint> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, level_ms, changed, outlier)
 }
 
-/// A rung on a workload on a device model, over time. Of the same in another configuration, which compare()
-/// refuses, there is another series; then both name theirs, "dtype fp16, 40 steps".
+/// A rung on a workload on a device model, over time. The same rung in another configuration, which compare()
+/// refuses, has another series; then both name their settings, "dtype fp16, 40 steps".
 struct Series {
   std::string device, variant, workload, settings;
   std::vector<HistoryPoint> points;
@@ -43,7 +43,7 @@ void fields(Archive& a, Any<Series> auto& x) {
 
 struct History {
   std::vector<Series> series;
-  std::vector<std::string> skipped;  // files that say nothing, and why
+  std::vector<std::string> skipped;  // rows that are left out, and why
 };
 
 /// Where a series of logarithms changes its level: the index of the first value of each level but the first.
