@@ -20,7 +20,7 @@ struct Gpt2Trainer final : Trainer {
   const int64_t V = config.V, Vp = V;
   // Type of activations and gradients.
   const DType act = f32;
-  // Of GEMMs of f32 tensors, from 05 on with --dtype fp32 alone: in full, or with inputs rounded to TF32.
+  // Precision of f32 GEMMs, in full or with inputs rounded to TF32; from 05 on used only with --dtype fp32.
   const Precision precision = Precision::fp32;
 
   // Parameters that AdamW updates, in f32, and their copy that the passes read. wte is the output head too.
@@ -82,7 +82,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor dv = arena.alloc("scratch/dv", act, {B, NH, T, HS});
   Tensor datt = arena.alloc("scratch/datt", act, {B, NH, T, T});
 
-  // What clipping and AdamW work on, tensor by tensor.
+  // Operands of clipping and AdamW, tensor by tensor.
   Tensor clip = arena.alloc("scratch/clip", f32, {1});
   std::vector<NamedTensor> ws = params.each(), gs = grads.each(), ms = adam_m.each(), vs = adam_v.each();
   Tensor squares = arena.alloc("scratch/squares", f32, {static_cast<int64_t>(gs.size())});

@@ -18,7 +18,7 @@ struct Gpt2Trainer final : Trainer {
   const int64_t V = config.V, Vp = V;
   // Type of activations and gradients.
   const DType act = f32;
-  // Of GEMMs of f32 tensors, from 05 on with --dtype fp32 alone: in full, or with inputs rounded to TF32.
+  // Precision of f32 GEMMs, in full or with inputs rounded to TF32; from 05 on used only with --dtype fp32.
   const Precision precision = Precision::tf32;
 
   // Parameters that AdamW updates, in f32, and their copy that the passes read. wte is the output head too.
@@ -81,7 +81,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor dv = arena.alloc("scratch/dv", act, {B, NH, T, HS});
   Tensor datt = arena.alloc("scratch/datt", act, {B, NH, T, T});
 
-  // What clipping and AdamW work on, all tensors at once.
+  // Operands of clipping and AdamW, all tensors at once.
   Tensor clip = arena.alloc("scratch/clip", f32, {1});
   std::vector<AdamWTensor> adamw = adamw_tensors(params, grads, adam_m, adam_v);
   Tensor schedule = arena.alloc("scratch/schedule", f32, {2});  // learning rate, number of the step from 1

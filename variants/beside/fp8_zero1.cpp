@@ -22,7 +22,7 @@ struct Gpt2Trainer final : Trainer {
   const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
   // Type of activations and gradients.
   const DType act = config.half;  // bf16, or what --dtype says
-  // Of GEMMs of f32 tensors, from 05 on with --dtype fp32 alone: in full, or with inputs rounded to TF32.
+  // Precision of f32 GEMMs, in full or with inputs rounded to TF32; from 05 on used only with --dtype fp32.
   const Precision precision = Precision::tf32;
 
   // Gradients are summed over the ranks in buckets of layers. The first layer, ready last, is one by itself.
@@ -30,7 +30,7 @@ struct Gpt2Trainer final : Trainer {
   bool begins_bucket(int64_t l) const { return l == 0 || (l - 1) % bucket_layers == 0; }
   int64_t bucket_end(int64_t l) const { return l == 0 ? 1 : std::min(l + bucket_layers, L); }
 
-  // What each rank has a part of: all outside of the layers, then each bucket's layers of each stack.
+  // Tensors that each rank has a part of: all outside of the layers, then each bucket's layers of each stack.
   ParameterGroup pieces(const Params& of) const {
     return of.pieces([this](int64_t l) { return bucket_end(l); });
   }
@@ -97,7 +97,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor dqkv = arena.alloc("scratch/dqkv", act, {B, T, 3 * C});
   Tensor dfch = arena.alloc("scratch/dfch", act, {B, T, 4 * C});
 
-  // What clipping and AdamW work on, all tensors at once.
+  // Operands of clipping and AdamW, all tensors at once.
   Tensor clip = arena.alloc("scratch/clip", f32, {1});
   std::vector<AdamWTensor> adamw = adamw_tensors(params, grad_parts, adam_m, adam_v, parts(weights));
   Tensor norms = arena.alloc("scratch/norms", f32, {ops.world()});  // of all ranks
@@ -286,7 +286,7 @@ struct Gpt2Trainer final : Trainer {
     ops(Matmul{dln, head.dy, head.wt, MatOp::NT});
     ops(Matmul{grads.wte, head.dyt, head.xt, MatOp::NT, write});
     ops(Zero{dres});
-    // Also, as sums over rows of dres, the bias gradient of the last block's projection.
+    // This also sums the rows of dres: the bias gradient of the last block's projection.
     const Fp8Linear top = fp8.at(Fp8Linears::kFcproj, L - 1);
     ops(QuantizeLayerNormBackward{Fp8Pair{top.dy, top.dyt}, dres, NormParams{grads.lnfw, grads.lnfb},
                                   grads.fcprojb[L - 1], dln, NormInput{res1[L], lnfmean, lnfrstd},
@@ -333,7 +333,7 @@ struct Gpt2Trainer final : Trainer {
                                       input, weights.ln1w[l]});
       }
 
-      // Of a bucket that is done each rank gets the sum of its part, beside the rest of the backward pass.
+      // Each rank gets the sum of its part of a bucket that is done, beside the rest of the backward pass.
       if (reduce && l > 0 && begins_bucket(l))
         ops.collective(Collective::reduce_scatter, grads.layers(l, bucket_end(l)));
     }

@@ -19,7 +19,7 @@ struct Gpt2Trainer final : Trainer {
   const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
   // Type of activations and gradients.
   const DType act = config.half;  // bf16, or what --dtype says
-  // Of GEMMs of f32 tensors, from 05 on with --dtype fp32 alone: in full, or with inputs rounded to TF32.
+  // Precision of f32 GEMMs, in full or with inputs rounded to TF32; from 05 on used only with --dtype fp32.
   const Precision precision = Precision::tf32;
 
   // Parameters that AdamW updates, in f32, and their copy that the passes read. wte is the output head too.
@@ -67,7 +67,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor dqkv = arena.alloc("scratch/dqkv", act, {B, T, 3 * C});
   Tensor dfch = arena.alloc("scratch/dfch", act, {B, T, 4 * C});
 
-  // What clipping and AdamW work on, all tensors at once.
+  // Operands of clipping and AdamW, all tensors at once.
   Tensor clip = arena.alloc("scratch/clip", f32, {1});
   std::vector<AdamWTensor> adamw = adamw_tensors(params, grads, adam_m, adam_v, weights);
   Tensor schedule = arena.alloc("scratch/schedule", f32, {2});  // learning rate, number of the step from 1
@@ -86,7 +86,7 @@ struct Gpt2Trainer final : Trainer {
     const auto of = [&](const ParameterGroup& group) { return group.find(name).view(matrices); };
     return {of(params), of(grads), of(muon_m), of(weights)};
   }
-  // What makes the largest stack orthogonal: matrices (L,4C,C) and their products (3L,C,C).
+  // Scratch memory to make the largest stack orthogonal: matrices (L,4C,C) and their products (3L,C,C).
   NewtonSchulz scratch{arena.alloc("scratch/muon_x", act, {L, 4 * C, C}),
                        arena.alloc("scratch/muon_y", act, {L, 4 * C, C}),
                        arena.alloc("scratch/muon_gram", act, {3 * L, C, C}),
@@ -228,7 +228,7 @@ struct Gpt2Trainer final : Trainer {
     ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
     ops(Matmul{grads.wte, dlogits, lnf, MatOp::TN, write});
     ops(Zero{dres});
-    // Also, as sums over rows of dres, the bias gradient of the last block's projection.
+    // This also sums the rows of dres: the bias gradient of the last block's projection.
     ops(LayerNormBackward{dres, NormParams{grads.lnfw, grads.lnfb}, grads.fcprojb[L - 1], dln,
                           NormInput{res1[L], lnfmean, lnfrstd}, weights.lnfw});
 

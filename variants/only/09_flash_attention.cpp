@@ -70,7 +70,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor dfcgelu = arena.alloc("scratch/dfcgelu", act, {B, T, 4 * C});
   Tensor dgelu = arena.alloc("scratch/dgelu", act, {B, T, 4 * C});
 
-  // What clipping and AdamW work on, all tensors at once.
+  // Operands of clipping and AdamW, all tensors at once.
   Tensor clip = arena.alloc("scratch/clip", f32, {1});
   std::vector<AdamWTensor> adamw = adamw_tensors(params, grads, adam_m, adam_v, weights);
   Tensor schedule = arena.alloc("scratch/schedule", f32, {2});  // learning rate, number of the step from 1

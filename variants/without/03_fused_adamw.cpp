@@ -65,7 +65,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor dqkv = arena.alloc("scratch/dqkv", act, {B, T, 3 * C});
   Tensor dfch = arena.alloc("scratch/dfch", act, {B, T, 4 * C});
 
-  // What clipping and AdamW work on, tensor by tensor.
+  // Operands of clipping and AdamW, tensor by tensor.
   Tensor clip = arena.alloc("scratch/clip", f32, {1});
   std::vector<NamedTensor> ws = params.each(), gs = grads.each(), ms = adam_m.each(), vs = adam_v.each();
   std::vector<NamedTensor> copies = weights.each();
@@ -206,7 +206,7 @@ struct Gpt2Trainer final : Trainer {
     ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
     ops(Matmul{grads.wte, dlogits, lnf, MatOp::TN, write});
     ops(Zero{dres});
-    // Also, as sums over rows of dres, the bias gradient of the last block's projection.
+    // This also sums the rows of dres: the bias gradient of the last block's projection.
     ops(LayerNormBackward{dres, NormParams{grads.lnfw, grads.lnfb}, grads.fcprojb[L - 1], dln,
                           NormInput{res1[L], lnfmean, lnfrstd}, weights.lnfw});
 
