@@ -60,7 +60,7 @@ class Ops final {
 
   Device& device() { return backend_->device(); }
   const Graph& graph() const { return backend_->graph(); }
-  /// Forward to Device, Graph and Collectives, whose declarations describe them.
+  /// These call the functions of Device, Graph and Collectives of the same name, which are described there.
   void synchronize() { device().synchronize(); }
   void set_matmul_precision(Precision precision);
   void phase(const char* name, int64_t layer = -1);

@@ -30,7 +30,7 @@ class Tokenizer {
 };
 
 /// The tables by which Tokenizer tells letters and numbers from other characters: "Unicode 14.0.0 (PCRE2
-/// 10.42 2022-12-11)". An older Unicode splits characters that a later one added in another way.
+/// 10.42 2022-12-11)". Characters that a later Unicode added are split differently by an older one.
 std::string tokenizer_unicode();
 
 /// GPT-2's byte tokens (no merges): a valid encoding of any text where the vocabulary is not to be had.

@@ -621,8 +621,8 @@ struct Differentiated {
   std::function<Tensor(Tensor)> gradient;
 };
 
-// Gradients against central differences of the loss along their own elements, with steps large enough for
-// f32's rounding and losses smooth enough for such steps.
+// Each gradient is held against central differences of the loss, element by element, with steps large enough
+// for f32's rounding and losses smooth enough for such steps.
 TEST(OpCpu, GradientsOfTheNewArchitectureAreSlopes) {
   Bench bench;
   Ops& ops = bench.ops;

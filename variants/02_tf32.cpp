@@ -227,7 +227,7 @@ struct Gpt2Trainer final : Trainer {
 
   // ---- backward: the loss, and gradients; those of weights are added to grads ----------------------------
   // A comment repeats the forward line, with the shapes of its gradients: computed <- given. The gradient of
-  // "res + ..." is that of both: dres stays as it is, and LayerNorms add theirs to it.
+  // "res + ..." is the gradient of both terms: dres stays as it is, and LayerNorms add to it.
 
   void backward() {
     const LossScale dloss{1.0F / static_cast<float>(B * T * hyper.accumulate)};

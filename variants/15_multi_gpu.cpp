@@ -197,7 +197,7 @@ struct Gpt2Trainer final : Trainer {
 
   // ---- backward: the loss, and gradients; those of weights are added to grads ----------------------------
   // A comment repeats the forward line, with the shapes of its gradients: computed <- given. The gradient of
-  // "res + ..." is that of both: dres stays as it is, and LayerNorms add theirs to it.
+  // "res + ..." is the gradient of both terms: dres stays as it is, and LayerNorms add to it.
 
   // With one micro-batch a step, GEMMs overwrite grads: an epilogue that sums a bias gradient can't add to
   // it.

@@ -505,8 +505,8 @@ class Campaign {
     }
     return kept;
   }
-  /// Seconds that the part took in another campaign, without peers unless asked for; nothing where that
-  /// campaign's part measured something else.
+  /// Seconds that the part took in another campaign, peers counted only if they are asked for; nothing where
+  /// that campaign's part measured something else.
   static std::optional<double> seconds_before(const std::vector<Part>& campaign, const PlannedPart& part) {
     for (const Part& of : campaign) {
       if (of.name != part.name || !of.skipped.empty() || !part.is_measured_by(command_of(of))) continue;

@@ -97,8 +97,8 @@ void check_used(const Plan& plan, RungSettings asked) {
     throw unused("eval-batches", "{arguments}");
 }
 
-/// Throws InputError for a model, batch or data that no rung could train on. Text is tokenised here, once, so
-/// that no run's start-up pays for it.
+/// Checks model, batch and data before the first run, and tokenises text once, so that no run's start-up pays
+/// for it. Throws InputError for what no rung could train on.
 void check_workload(Plan& plan) {
   plan.settings.batch = plan.batch.front();
   if (!anyone_takes(plan, "arguments")) return;  // all programs have models and data of their own

@@ -142,9 +142,9 @@ struct Ablation {
   std::string name;  // "without/03_fused_adamw", built as ablations/without_03_fused_adamw beside the rungs
   std::string kind;  // "without": the last rung without `rung`; "only": the first with `rung` alone
   Rung rung;
-  /// The trainer that it is measured against: for "without" the last rung that is ablated(), for "only" the
-  /// first rung. Or an ablation: "only" of the rung that `rung` needs, "without" of the rung that needs
-  /// `rung` and is left out with it.
+  /// The trainer that this ablation is measured against: for "without" the last rung that is ablated(), for
+  /// "only" the first rung. Where rungs need each other it is an ablation instead: for "only" that of the
+  /// rung that `rung` needs, for "without" that of the rung that needs `rung`, and so goes when `rung` goes.
   Rung reference;
   /// "merge", or the path of the file written by hand, from the root of the sources. "": nothing is built,
   /// since `rung` changes nothing in the reference.

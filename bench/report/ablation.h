@@ -70,7 +70,8 @@ void fields(Archive& a, Any<AblatedRung> auto& x) {
   a.if_any("only", x.only);
 }
 
-/// The names of a row's gains, and the gains in that order; null for a kind that was not asked for.
+/// The names of a row's three gains, and the gains in that order: a null pointer where `ablate --kinds` left
+/// one out.
 inline constexpr const char* kGains[] = {"ladder gain", "leave-one-out", "only-one"};
 std::vector<const Gain*> gains_of(const AblatedRung& row);
 /// Whether the rows are of a ladder file's switches.

@@ -126,7 +126,7 @@ std::string sooner_text(const Sooner& sooner) {
              factor(sooner.step_ms, "less time a step", "the time a step", "as long ones"));
 }
 
-/// Which rung reached its loss first, and why.
+/// Says which rung reached the validation loss first, and why.
 Answer answer_to_loss(const Findings& file, double loss, bool ratios_only) {
   Answer answer;
   const ResultRow* best = soonest(file.rows);

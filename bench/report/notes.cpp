@@ -44,8 +44,7 @@ double planned(const Json& plan) {
   return in_round * (most ? most : number_at(plan, "rounds")).value_or(0.0);
 }
 
-/// Where rounds come from several cards of a kind, or hosts, the step times of a row on each; "" where one
-/// card or host did all.
+/// The step times of a row on each card or host, if several of one model took part; "" if one did all.
 std::string cards_note(const Results& results, const ResultRow* row) {
   const std::set<std::string> cards = results.cards();
   if (cards.size() < 2) return "";
@@ -85,7 +84,8 @@ class Notes {
           "report: allocated at most / whole process.");
   }
 
-  /// How the measurement went as a whole.
+  /// Adds notes on the measurement as a whole: what stopped it, what ran on our own kernels, what was left
+  /// out.
   void add_course(const Results& results, const ResultRow* best) {
     if (const std::string why = whole_text_at(results.device(), "attention"); why.starts_with("native ("))
       warn(cat("Flash attention ran on the project's own kernels: ", why.substr(8, why.size() - 9), "."));

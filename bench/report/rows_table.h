@@ -30,8 +30,8 @@ std::vector<PlacedRow> placed(const Findings& file, Wanted wanted) {
 /// Bytes in GiB, "8.27"; "-" for 0 bytes, which are unknown: a ladder file's trainer need not tell them.
 std::string gib_text(int64_t bytes);
 
-/// Fewest rounds behind any interval shown of step times, and with `speedups` of speed-ups too; nothing where
-/// there is none.
+/// Fewest rounds behind any interval of a step time, with `speedups` also of a speed-up; nothing if no
+/// interval is shown.
 std::optional<int64_t> fewest_rounds(const std::vector<ResultRow>& rows, bool speedups = true);
 
 /// Whether a row is of a rung of ours whose reduced precision was emulated on the CPU, which is slower.

@@ -51,7 +51,7 @@ bool is_of_a_gate(const Results& results);
 /// What to do with a part that exists; retry resumes it and runs again what failed.
 enum class Existing { refuse, resume, retry, overwrite };
 
-/// A part of a results file that is being written. One process at a time writes a file.
+/// Writes one part of a results file. One process at a time writes a file.
 class ResultsFile {
  public:
   /// Starts `plan`, or goes on with it, as the part called `part` ("name: about"; "" where the file has no

@@ -55,7 +55,8 @@ struct Pipe {
     if (::pipe2(fds, O_CLOEXEC) != 0) fail("cannot make a pipe");
     read = Fd(fds[0]);
     const Fd made(fds[1]);
-    // Above every descriptor that the child is given, so that dup2() there overwrites none of the sources.
+    // 10 is above every descriptor that the child is given, so that dup2() there overwrites none of the
+    // sources.
     write = Fd(::fcntl(fds[1], F_DUPFD_CLOEXEC, 10));
     if (!write.open() && errno == EINVAL) errno = EMFILE;  // the limit on open files is 10 or less
     if (!write.open()) fail("cannot make a pipe");

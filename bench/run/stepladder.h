@@ -148,8 +148,7 @@ class Run {
   /// The exit code for the program.
   int exit_code() const { return exit_code_.value_or(0); }
 
-  /// Whether the harness asked for a validation loss after as many steps as are done: every few steps, and
-  /// after the last.
+  /// Whether the harness asked for a validation loss now: it does every few steps, and after the last.
   bool evaluation_due() const {
     const bool asked = eval_every_ > 0 || until_loss_;
     const bool due = complete() || (eval_every_ > 0 && done_ % eval_every_ == 0);

@@ -28,7 +28,7 @@ void fields(Archive& a, Any<HistoryPoint> auto& x) {
 }
 
 /// A rung on a workload on a device model, over time. The same rung in another configuration, which compare()
-/// refuses, has another series; then both name their settings, "dtype fp16, 40 steps".
+/// refuses, has a series of its own; then the two series name their settings, "dtype fp16, 40 steps".
 struct Series {
   std::string device, variant, workload, settings;
   std::vector<HistoryPoint> points;

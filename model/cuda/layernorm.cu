@@ -111,8 +111,8 @@ struct Fp8Copy {
 constexpr int kNormWidth = 8;         // elements of a pack that becomes FP8
 constexpr int kQuantizingBlocks = 2;  // blocks of a multiprocessor
 
-/// Threads of a block of layernorm_forward_kernel, at most. Where several warps have a row, a tile needs
-/// more.
+/// Most threads of a block of layernorm_forward_kernel: twice as many for tiles of FP8 whose rows several
+/// warps share.
 template <class Copy>
 constexpr int forward_threads(int held) {
   return Copy::kFp8 && held == kHeldFew ? 2 * kThreads : kThreads;

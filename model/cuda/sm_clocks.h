@@ -1,6 +1,6 @@
 // Elapsed cycles of a device's SM clocks, which run faster or slower as the power limit allows. At that limit
-// a device hides about half of a slowdown in milliseconds by raising its clock. Cycles, time x clock, hardly
-// depend on the limit.
+// slower code draws less power and gets a higher clock, so that milliseconds show about half of a slowdown.
+// Cycles, time x clock, hardly depend on the limit.
 #pragma once
 
 #include <cstdint>

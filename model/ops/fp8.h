@@ -133,7 +133,8 @@ struct QuantizeCrossEntropy {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// q, qt of v = LayerNormForward of x (N,C), unrounded, and its mean and rstd (N). On CUDA, C is at most
+/// q and qt, the FP8 copies of v and of its transpose, where v = LayerNormForward of x (N,C), not rounded to
+/// 16 bits before; and the rows' mean and rstd (N). On CUDA, C is at most
 /// 3840, and 32 rows of FP8 have to fit into shared memory.
 struct QuantizeLayerNorm {
   static constexpr const char* kName = "quantize_layernorm";

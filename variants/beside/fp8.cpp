@@ -130,8 +130,8 @@ struct Gpt2Trainer final : Trainer {
     zero_grad();  // drops what that has added
     forward_backward = ops.record(both, Launch::early);
 
-    // Without a checkpoint's history, two passes over the first batch set the scales. Gradients start with
-    // that of the largest there can be of a logit.
+    // Without a checkpoint's history, two passes over the first batch set the scales. The gradients' scales
+    // start from dloss, the largest gradient that a logit can have.
     fp8.calibrate(ops, dloss, [this] {
       zero_grad();
       forward_backward();
@@ -198,7 +198,7 @@ struct Gpt2Trainer final : Trainer {
 
   // ---- backward: the loss, and gradients; those of weights are added to grads ----------------------------
   // A comment repeats the forward line, with the shapes of its gradients: computed <- given. The gradient of
-  // "res + ..." is that of both: dres stays as it is, and LayerNorms add theirs to it.
+  // "res + ..." is the gradient of both terms: dres stays as it is, and LayerNorms add to it.
 
   // With one micro-batch a step, GEMMs overwrite grads: an epilogue that sums a bias gradient can't add to
   // it.

@@ -79,7 +79,8 @@ struct Gpt2Trainer final : Trainer {
   std::vector<AdamWTensor> adamw = adamw_tensors(params, grads, adam_m, adam_v, weights);
   Tensor schedule = arena.alloc("scratch/schedule", f32, {2});  // learning rate, number of the step from 1
 
-  // Muon's learning rate is a multiple of AdamW's; its matrices decay by as much a step as under AdamW.
+  // Muon's learning rate is a multiple of AdamW's; its matrices decay by the same amount in a step as under
+  // AdamW.
   const float muon_rate = 20.0F, muon_beta = 0.95F, muon_decay = hyper.weight_decay / muon_rate;
   Tensor muon_lr = arena.alloc("scratch/muon_lr", f32, {1});
   // Stacks of matrices. Queries, keys and values have one each: (L,3C,C) are 3L of them.
@@ -225,7 +226,7 @@ struct Gpt2Trainer final : Trainer {
 
   // ---- backward: the loss, and gradients; those of weights are added to grads ----------------------------
   // A comment repeats the forward line, with the shapes of its gradients: computed <- given. The gradient of
-  // "res + ..." is that of both: dres stays as it is, and LayerNorms add theirs to it.
+  // "res + ..." is the gradient of both terms: dres stays as it is, and LayerNorms add to it.
 
   // With one micro-batch a step, GEMMs overwrite grads: an epilogue that sums a bias gradient can't add to
   // it.
