@@ -46,7 +46,7 @@ json header(const AlgorithmSource& source) {
           {"kernels", source.kernels}};
 }
 
-/// Throws unless `entry` is as write_algorithm_cache() writes it.
+/// Reads one algorithm. Throws unless `entry` is as write_algorithm_cache() writes it.
 FoundAlgorithm parse(const json& entry) {
   FoundAlgorithm found{.strategy = entry.at("way"), .us = entry.at("us")};
   const auto digits = entry.at("algorithm").get<std::string>();

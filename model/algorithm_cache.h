@@ -36,8 +36,8 @@ std::string fingerprint(const FoundAlgorithms& found);
 /// Path of the file for `source` in `folder`.
 std::string algorithm_cache_path(const std::string& folder, const AlgorithmSource& source);
 
-/// The algorithms in the file; empty where it is missing, damaged or for another source, since a search finds
-/// them again.
+/// The algorithms in the file; empty where the file is missing, damaged or for another source: a search then
+/// finds them again.
 FoundAlgorithms read_algorithm_cache(const std::string& path, const AlgorithmSource& source);
 
 /// Writes the file atomically, and creates its folder if missing. Throws InputError.

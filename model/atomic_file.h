@@ -22,14 +22,14 @@ void flush_folder_of(const std::string& target);
 /// O_TMPFILE.
 class AtomicFile {
  public:
-  /// Throws InputError naming the path when it can't be written or replaced: no such folder, no permission, a
-  /// device, a mount.
+  /// Opens the file to write. Throws InputError naming the path when it can't be written or replaced: no such
+  /// folder, no permission, a device, a mount.
   explicit AtomicFile(const std::string& path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  /// Appends. Throws InputError naming the path (disk full).
+  /// Appends `size` bytes. Throws InputError naming the path (disk full).
   void write(const void* data, size_t size);
   void write(std::string_view text) { write(text.data(), text.size()); }
   /// Flushes to the disk and renames over the target. Throws as write() does.

@@ -47,7 +47,7 @@ class Callers {
     fds.push_back({listening_.get(), POLLIN, 0});
     for (const Caller& caller : callers_) fds.push_back({caller.socket.get(), POLLIN, 0});
   }
-  /// When the first caller's time is up.
+  /// The first time at which a caller has to have identified itself; max() without callers.
   Clock::time_point until() const {
     const auto first = std::ranges::min_element(callers_, {}, &Caller::until);
     return first == callers_.end() ? Clock::time_point::max() : first->until;

@@ -268,7 +268,7 @@ void check_holds_weights(const std::string& path, const MappedFile& file) {
 // The tensors of a safetensors file by GPT-2's names, without "transformer.".
 class WeightsFile {
  public:
-  // Throws as Safetensors does, and for a tensor that is there under two names.
+  // Opens the file. Throws as Safetensors does, and for a tensor that is there under two names.
   explicit WeightsFile(const std::string& path) : file_(path) {
     for (const auto& [spelled, entry] : file_.tensors())
       if (const auto [at, added] = by_name_.emplace(plain_name(spelled), &entry); !added)
@@ -462,8 +462,9 @@ std::vector<NamedTensor> weights_of(const ParameterGroup& params, const Config& 
   return outputs;
 }
 
-// The optimizer's state under its names in a resume checkpoint, as we hold it: AdamW's moments and, where the
-// trainer has them, the loss scaler or the history that FP8's scales come from.
+// The optimizer's state under its names in a resume checkpoint, as we hold it: the trainer's states, such as
+// AdamW's moments, and, where the trainer has them, the loss scaler or the history that FP8's scales come
+// from.
 constexpr const char* kLossScaler = "stepladder.loss_scaler";
 constexpr const char* kFp8History = "stepladder.fp8_history";
 
@@ -494,7 +495,7 @@ Integer state_field(const WeightsFile& file, const std::string& key) {
   return *value;
 }
 
-// Opens a file of weights. Throws unless it holds a whole model's.
+// Opens a file of weights. Throws unless it holds the weights of a whole model.
 WeightsFile open_weights(const std::string& path, const MappedFile& file) {
   check_holds_weights(path, file);
   check_is_whole(path);

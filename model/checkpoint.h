@@ -20,30 +20,32 @@ struct TrainState {
 /// safetensors with GPT-2's names (with or without "transformer." and what wrappers add, such as
 /// "_orig_mod."; matrices as Conv1D or as nn.Linear has them; lm_head tied, missing, or without wte; tensors
 /// that GPT-2 has no place for ignored; F32, F16 or BF16), or llm.c's gpt2_124M.bin (20240326; version 3
-/// fp32, 5 bf16). Throws InputError naming the file and the tensor: damaged, missing, unknown, not finite, or
-/// of another shape than `config`; what the file is if it holds no weights; and both architectures where the
-/// file's is not the trainer's. Stepladder's files note their architecture; other files count as GPT-2's.
+/// fp32, 5 bf16). Throws InputError naming the file, and the tensor that is damaged, missing, unknown, not
+/// finite, or of another shape than `config` says. If the file holds no weights, the error says what it is;
+/// if its architecture is not the trainer's, the error names both architectures. Stepladder's files note
+/// their architecture; other files count as GPT-2's.
 void load_weights(const std::string& path, Ops& ops, const ParameterGroup& params, const Config& config,
                   const std::string& architecture);
 
-/// Throws InputError where a config.json beside `path` describes another model: from_pretrained() would read
-/// it with the weights.
+/// Checks the config.json beside `path`, which from_pretrained() would read with the weights. Throws
+/// InputError where it describes another model.
 void check_config_beside(const std::string& path, const Config& config, const std::string& architecture);
 
 /// Writes weights as Hugging Face's GPT2LMHeadModel would (F32, "transformer." names), atomically, and the
-/// config.json that from_pretrained() wants where the folder has none. For another architecture, both files
-/// bear its name. Throws as check_config_beside() does.
+/// config.json that from_pretrained() wants where the folder has none. For an architecture other than
+/// GPT-2's, both files bear the architecture's name. Throws as check_config_beside() does.
 void save_weights(const std::string& path, Ops& ops, const ParameterGroup& params, const Config& config,
                   const std::string& architecture);
 
-/// Config of a checkpoint, from llm.c's header, from save_weights' note, or else from the tensors' shapes,
-/// and the heads from a config.json beside the file; without one, heads have 64 channels as in every
-/// published GPT-2. B and T are left at their defaults (T at most max_T). Throws InputError as load_weights
-/// does.
+/// Config of a checkpoint: from llm.c's header, from save_weights()' note, or else from the tensors' shapes.
+/// Shapes don't tell the number of heads: that comes from a config.json beside the file; without one, heads
+/// have 64 channels as in every published GPT-2. B and T are left at their defaults (T at most max_T). Throws
+/// InputError as load_weights() does.
 Config config_of_checkpoint(const std::string& path);
 
-/// Weights as save_weights writes them, plus the AdamW moments ("stepladder.m.<name>") and the state as
-/// metadata: still a valid Hugging Face file. Written atomically: a full disk leaves the old file.
+/// Writes the weights as save_weights() does, plus the optimizer's tensors, such as AdamW's moments
+/// ("stepladder.m.<name>"), and the state as metadata: still a valid Hugging Face file. Atomic: a full disk
+/// leaves the old file.
 void save_checkpoint(const std::string& path, Ops& ops, const Trainer& trainer, const TrainState& state);
 
 /// Loads what save_checkpoint() wrote, bitwise. Throws InputError as load_weights does, and for a file

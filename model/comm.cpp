@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kMaxRanks = 65536;
 
-/// Whether srun started this process as a rank. A batch script, and the shell of an interactive step, have
-/// the other variables of ranks too.
+/// Whether srun started this process as a rank. Batch scripts and the shells of interactive steps have a
+/// rank's other variables too; only the step's number tells them apart.
 bool is_step_of_ranks(const std::string& step) {
   return !step.empty() && step != "4294967291" && step != "4294967290";  // slurm.h: batch, interactive
 }
@@ -70,7 +70,7 @@ void refuse_other_launchers(World world, bool by_slurm) {
   }
 }
 
-/// "node03" of "node[03-05,9],other".
+/// The first host of a list: "node03" of "node[03-05,9],other".
 std::string first_host(std::string_view nodes) {
   const size_t bracket = nodes.find('['), comma = nodes.find(',');
   if (bracket >= comma) return std::string(nodes.substr(0, comma));

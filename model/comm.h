@@ -16,7 +16,7 @@ enum class Collective {
   broadcast,       // x = rank 0's x
   all_max,         // x = the largest of all ranks' x, element by element; f32, none < 0; NaN is the largest
 };
-/// "all_reduce", ...
+/// The name of a collective: "all_reduce", ...
 const char* name_of(Collective collective);
 
 /// Part `rank` of x, flat. Throws std::invalid_argument where x has no `world` equal parts.
@@ -40,9 +40,9 @@ struct World {
 
   /// The world that the launcher's variables describe: mpirun (OMPI_COMM_WORLD_*), torchrun or the harness
   /// (RANK, WORLD_SIZE, LOCAL_RANK), srun (SLURM_*); a world of 1 where none does. MASTER_ADDR and
-  /// MASTER_PORT are asked first; else the address is Slurm's first host, or this machine where all ranks are
-  /// on it, and the port follows from the launcher's name of the job. STEPLADDER_JOB_SECRET is the secret.
-  /// Throws InputError naming the variable that makes no sense, or is another launcher's.
+  /// MASTER_PORT come first. Without them the address is Slurm's first host, or this machine where all ranks
+  /// are on it, and the port is a hash of the launcher's name for the job. STEPLADDER_JOB_SECRET is the
+  /// secret. Throws InputError naming a variable that makes no sense, or that is another launcher's.
   static World from_environment();
   /// from_environment() without MASTER_ADDR and MASTER_PORT, for callers that learn elsewhere where rank 0
   /// is.

@@ -87,7 +87,7 @@ std::string find_in(const LibraryPlace& place, const std::string& name) {
   return "";
 }
 
-/// The major of the place's cuBLAS, if that is there for one major only.
+/// The major of the place's cuBLAS, if the place has cuBLAS of one major only.
 std::optional<int> only_major(const LibraryPlace& place) {
   std::vector<int> found;
   for (const int major : kMajors)

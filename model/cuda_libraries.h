@@ -13,9 +13,9 @@ inline constexpr CudaPart kCudaParts[] = {CudaPart::cublas_lt, CudaPart::cublas,
                                           CudaPart::nvrtc,     CudaPart::cudnn,  CudaPart::nccl,
                                           CudaPart::cupti};
 
-/// "cuBLASLt", "cuDNN".
+/// The name of a part: "cuBLASLt", "cuDNN".
 const char* name_of(CudaPart part);
-/// "libcublas.so.12". cuDNN and NCCL have majors of their own.
+/// The file name of a part for a CUDA major: "libcublas.so.12". cuDNN and NCCL have majors of their own.
 std::string soname_of(CudaPart part, int cuda_major);
 
 /// Folders that were filled together, such as a toolkit's.
@@ -36,14 +36,16 @@ struct CudaLibraries {
   std::string missing(CudaPart part) const;
 };
 
-/// Chooses among what lies in `places`, the preferred ones first. A major can be used where the driver runs
-/// it and a place has both cuBLAS libraries; of two such majors, the one whose cuBLAS is in the earlier
-/// place, then the one with more parts, then the newer. All parts come from the place of cuBLAS, as far as it
-/// has them.
-/// `driver`: the CUDA version that the driver supports, 12040 for 12.4; 0: unknown, and nothing is ruled out.
+/// Chooses among the libraries in `places`, of which the preferred places come first. A major can be used
+/// where the driver runs it and a place has both cuBLAS libraries. Of two such majors the choice is the one
+/// whose cuBLAS is in the earlier place, then the one with more parts, then the newer. All parts come from
+/// the place of cuBLAS, as far as that place has them.
+/// `driver`: the CUDA version that the driver supports, 12040 for 12.4; 0 if unknown: no major is ruled out
+/// then.
 ///
-/// The file names of cuDNN and NCCL don't tell their CUDA major. In a Python environment it is the installed
-/// distribution's; elsewhere that of the place's only cuBLAS; else they fit any major.
+/// The file names of cuDNN and NCCL don't tell their CUDA major. In a Python environment the major is that of
+/// the installed distribution; elsewhere it is that of the place's cuBLAS if the place has only one;
+/// otherwise cuDNN and NCCL fit any major.
 CudaLibraries choose_cuda_libraries(const std::vector<LibraryPlace>& places, int driver);
 
 /// Places where this process looks for CUDA libraries: only STEPLADDER_CUDA_LIBRARIES, folders separated by

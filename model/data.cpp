@@ -142,7 +142,7 @@ bool is_control(char c) {
 }
 
 // Guesses the bytes of a raw token, 2, 4 or 8: of int32 tokens every second uint16 is 0, of int64 three of
-// four. Most of the others must not be 0, so that zeros that fill a file up don't count.
+// four. Most of the other uint16 must not be 0, so that zeros that fill up a file don't count.
 int bytes_per_token(std::string_view sample) {
   constexpr size_t kFewest = 32;  // bytes
   if (sample.size() < kFewest) return 2;
@@ -281,7 +281,8 @@ void check_is_text(const std::string& path, std::string_view head) {
                        " -t UTF-8 ", path, "` converts it"));
 }
 
-// `vocab_dir` is empty for byte tokens.
+// The tokens of a text: those kept beside it where they are current, else tokenised now. `vocab_dir` is empty
+// for byte tokens.
 Tokens open_text(const std::string& path, const std::string& vocab_dir, int64_t vocabulary) {
   const MappedFile file(path);
   check_is_text(path, file.text().substr(0, kFileHead));
@@ -529,7 +530,8 @@ void Loader::begin_shard(size_t turn) {
   const auto shard = static_cast<size_t>(order_[turn]);
   open_ = data_->shards()[shard].open();
   if (seed_) {
-    // Counters up to the number of shards drew the order of the shards; batches use those above.
+    // Counters up to the number of shards drew the order of the shards; the order of batches uses higher
+    // counters.
     const uint64_t epoch_seed = random_bits(*seed_, static_cast<uint64_t>(epoch_));
     windows_ = permutation(batches_in(shard), random_bits(epoch_seed, order_.size() + 1 + shard));
   }

@@ -28,9 +28,9 @@ struct TokenExtent {
 /// The tokens of one file that is open, or of a text in memory.
 class TokenFile {
  public:
-  /// Reads no more than the file's ends. Throws InputError naming the file and what is wrong: missing,
-  /// truncated, oversized, wrong magic or version, an .npy of another type, or something else by a wrong name
-  /// (text, a Git LFS pointer, an HTML page, an archive, int32 or int64 tokens).
+  /// Opens the file, and reads no more than its ends. Throws InputError naming the file and what is wrong:
+  /// missing, truncated, oversized, wrong magic or version, an .npy of another type, or something else by a
+  /// wrong name (text, a Git LFS pointer, an HTML page, an archive, int32 or int64 tokens).
   explicit TokenFile(const std::string& path);
   explicit TokenFile(std::vector<uint16_t> tokens);
 
@@ -59,8 +59,8 @@ struct Shard {
 /// read.
 class Tokens {
  public:
-  /// Throws InputError as TokenFile does, and for a file of another layout than the first. Readers must check
-  /// that every token is below `vocabulary`.
+  /// Opens files of one layout. Throws InputError as TokenFile does, and for a file of another layout than
+  /// the first file's. Readers must check that every token is below `vocabulary`.
   Tokens(const std::vector<std::string>& paths, int64_t vocabulary);
   Tokens(const std::string& path, int64_t vocabulary) : Tokens(std::vector{path}, vocabulary) {}
   /// Tokens in memory; `path` is for messages.
@@ -116,14 +116,14 @@ struct Batch {
 /// Batches of B*T tokens that follow each other and wrap around at the end. A batch lies within one shard, as
 /// llm.c's and build-nanogpt's do: what is left at a shard's end, less than a batch, is not read. Batch i is
 /// a function of i alone, so a resumed run sees the same data. `world` ranks take turns: each gets every
-/// world-th batch, all together the batches of a world of 1.
+/// world-th batch, and together they get the batches of a world of 1.
 ///
 /// One shard is open at a time. A batch is copied, then checked against the vocabulary.
 class Loader {
  public:
-  /// Throws InputError when a shard has fewer than B*T + 1 tokens.
+  /// A loader for rank `rank` of `world`. Throws InputError when a shard has fewer than B*T + 1 tokens.
   Loader(std::shared_ptr<const Tokens> data, int64_t B, int64_t T, int rank = 0, int world = 1);
-  /// From now on shards, and the batches within each, come in random order, a new one in each epoch (Fisher
+  /// From now on shards, and the batches within each, come in random order, a new order in each epoch (Fisher
   /// and Yates, as in llm.c's dataloader.h). Batch i is a function of i and `seed`.
   void shuffle(uint64_t seed);
   /// The next batch of this rank. Throws InputError, and stays where it is, for a token that is not in the

@@ -31,7 +31,8 @@ struct OpsOptions {
   bool early_launch = true;    // allow programmatic dependent launch (Launch::early)
   bool copy_engines = true;    // allow use_copy_engines()
   bool count_cycles = false;   // elapsed() tells cycles too, where the device counts them
-  /// Features of newer devices are left unused: 75 runs what a T4 would. 0: the device's own.
+  /// Features of devices newer than this compute capability are left unused: 75 runs what a T4 would. 0
+  /// stands for the device's own.
   int compute_capability = 0;
   std::string cache_dir = {};  // folder for matmul algorithms found by search(); "" keeps none
   bool search_again = false;   // algorithms in cache_dir are measured again, and replaced
@@ -92,18 +93,19 @@ class Device {
   /// Takes the backend's own scratch (BLAS workspace, sort buffers, reductions) for this configuration from
   /// `arena`. Called once while a trainer is built, before any op.
   virtual void bind_workspace(Arena& arena, const Config& config) = 0;
-  /// Precision of every f32 product that follows. fp32 where the device has no TF32; the CPU emulates it by
-  /// rounding.
+  /// Sets the precision of every f32 product that follows; it is fp32 where the device has no TF32. The CPU
+  /// emulates TF32 by rounding.
   virtual void set_matmul_precision(Precision precision) = 0;
   /// Waits for all queued work; throws the error that it caused.
   virtual void synchronize() = 0;
   /// Names the part of the step that follows, for profilers; closes the part before. nullptr only closes.
   virtual void phase(const char* name, int64_t layer) = 0;
-  /// Bracket work on the device's own clock; elapsed() synchronises and returns what passed between them.
+  /// start_timer() and stop_timer() bracket work on the device's own clock; elapsed() synchronises and
+  /// returns the time, and the cycles, between them.
   virtual void start_timer() = 0;
   virtual void stop_timer() = 0;
   virtual Elapsed elapsed() = 0;
-  /// A clock for single ops: one at a time.
+  /// A clock for single ops. Only one tracer may exist at a time.
   virtual std::unique_ptr<Tracer> make_tracer() = 0;
 };
 
@@ -111,7 +113,7 @@ class Device {
 /// dependent launch; sm_90).
 enum class Launch { in_turn, early };
 
-/// Work prepared ahead of time. A backend without graphs runs it as it is.
+/// Work prepared ahead of time. A backend without graphs runs the work op by op.
 class Graph {
  public:
   Graph() = default;
@@ -119,9 +121,10 @@ class Graph {
   Graph& operator=(const Graph&) = delete;
   virtual ~Graph() = default;
 
-  /// Runs `work` with a search of the fastest algorithm for each matmul in it, timed on the operands as they
-  /// are, or does nothing where there is one algorithm; results and accumulators of `work` are left
-  /// undefined. Algorithms in cache_dir are not measured again.
+  /// Runs `work` and searches the fastest algorithm for each matmul in it, timed on the operands as they are;
+  /// does nothing on a backend with one algorithm. Results and accumulators of `work` are left undefined.
+  /// Algorithms in cache_dir are not measured again, unless OpsOptions::search_again is set. With
+  /// OpsOptions::deterministic, runs `work` without a search.
   virtual void search(const std::function<void()>& work) = 0;
   /// Records the ops of `work` without running them (CUDA: as one graph); each call of the result runs them
   /// with one launch. `work` must not wait for the device.
@@ -138,10 +141,10 @@ class Collectives {
   virtual ~Collectives() = default;
 
   /// Makes this backend a rank of the job that meets in `ranks`: called once, by all ranks, before any op.
-  /// `ranks` outlives it. Throws Error naming what to install where the library that ranks talk through is
-  /// missing.
+  /// `ranks` outlives this backend. Throws Error where the library that ranks talk through is missing, naming
+  /// what to install.
   virtual void join(Rendezvous& ranks) = 0;
-  /// This rank and how many there are; 0 and 1 without join().
+  /// This rank, and the number of ranks; 0 and 1 without join().
   virtual int rank() const = 0;
   virtual int world() const = 0;
   /// From now on copy engines do reduce_scatter and all_gather of `arena`'s tensors, which leaves all
@@ -173,8 +176,8 @@ class Backend {
   virtual Collectives& collectives() = 0;
 };
 
-/// The reference backend: every machine, statistics in double, products through CBLAS. `threads` 0 stands for
-/// OMP_NUM_THREADS where it is set, else one for each usable core.
+/// The reference backend, which runs on every machine: statistics in double, products through CBLAS.
+/// `threads` 0 stands for OMP_NUM_THREADS where it is set, else for one thread for each usable core.
 std::unique_ptr<Backend> make_cpu_backend(int threads = 0);
 /// How many devices `backend` has: 1 for the CPU; for "cuda", or "auto" with a CUDA device, as many as this
 /// process may use. Creates no context.

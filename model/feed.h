@@ -15,9 +15,9 @@
 
 namespace stepladder {
 
-/// Two page-locked buffers, a thread that fills one while the device reads the other, and a staging tensor
-/// that is copied into beside the ops. Reads ahead with a copy of the loader, so the batches are the
-/// loader's.
+/// Two page-locked buffers, a thread that fills one while the device reads the other, and a staging tensor on
+/// the device, which a batch is copied into while ops run. The thread reads ahead with a copy of the loader,
+/// so its batches are the loader's.
 class Feed {
  public:
   /// Takes "batch/staged" from the arena; a planning arena gets no thread and no host memory.
@@ -45,14 +45,14 @@ class Feed {
   Tensor staged_;       // (2,B,T): tokens, targets
   std::shared_ptr<void> pinned_;
 
-  // What is in which slot; used by the calling thread only.
+  // The contents of the slots; used by the calling thread only.
   int current_ = 0;
   bool staged_ahead_ = false;
 
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::optional<Loader> ahead_;  // reads the batch for the slot that is not current
-  bool wanted_ = false;          // the thread is to fill that slot, and owns it and ahead_ until it has
+  bool wanted_ = false;          // the thread is to fill that slot; until then it owns the slot and ahead_
   std::jthread thread_;          // last: joined before the rest goes
 };
 

@@ -12,8 +12,8 @@ struct FileKind {
   bool known() const { return !what.empty(); }
 };
 
-/// Tells by its first bytes whether a file is one that is often named by mistake: a Git LFS pointer, an HTML
-/// page, an archive, one of llm.c's, ... Raw tokens are unlikely to begin with such bytes.
+/// The kind of a file that begins with `head`, if it is one that is often named by mistake: a Git LFS
+/// pointer, an HTML page, an archive, one of llm.c's, ... Raw tokens are unlikely to begin with such bytes.
 FileKind kind_of(std::string_view head);
 
 inline constexpr std::string_view kSafetensors = "safetensors";

@@ -36,7 +36,7 @@ constexpr Peak kPeaks[] = {
     {"NVIDIA L4", 30.3, 60, 121, 242.5},
     {"NVIDIA L40", 90.5, 90.5, 181, 362},
     {"NVIDIA L40S", 91.6, 183, 362, 733},
-    // NVIDIA Ampere GA102 and Ada GPU architecture white papers: GeForce halves fp32 accumulation
+    // NVIDIA Ampere GA102 and Ada GPU architecture white papers: GeForce accumulates in fp32 at half the rate
     {"NVIDIA GeForce RTX 3090", 35.6, 35.6, 71, 0},
     {"NVIDIA GeForce RTX 4090", 82.6, 82.6, 165.2, 330.3},
     // NVIDIA Tesla V100 and T4 data sheets: fp16 only

@@ -26,8 +26,8 @@ FlopsPerToken flops_per_token(const Config& config);
 /// the table, never a guess. The table's sources are beside it.
 std::optional<double> peak_flops(const std::string& device_name, MathMode mode);
 
-/// flops / seconds / peak; empty when the peak is unknown. Throws std::logic_error above 1: a wrong time or
-/// table.
+/// flops / seconds / peak; empty when the peak is unknown. Throws std::logic_error for a result above 1,
+/// which means that a time or the table is wrong.
 std::optional<double> mfu(double flops_per_token, double tokens_per_second, std::optional<double> peak);
 
 }  // namespace stepladder

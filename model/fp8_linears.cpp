@@ -103,7 +103,7 @@ void Fp8Linears::quantize_head(Ops& ops, const Params& weights) const {
   quantize(ops, kHead, weights.wte.view(all_[kHead].w.shape), 0);
 }
 
-/// `weights` (n,Cout,Cin) belong to layers begin, begin + 1, ...
+/// Makes FP8 copies of `weights` (n,Cout,Cin), the matrices of layers begin, begin + 1, ...
 void Fp8Linears::quantize(Ops& ops, Kind kind, const Tensor& weights, int64_t begin) const {
   const int64_t first = kind * L_ + begin, end = begin + weights.shape[0];
   const auto of = [&](const Tensor& all) {

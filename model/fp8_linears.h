@@ -12,8 +12,8 @@
 
 namespace stepladder {
 
-/// Throws InputError with the option to change unless all extents are multiples of 16, as FP8 GEMMs want
-/// them.
+/// Checks that all extents are multiples of 16, as FP8 GEMMs want them. Throws InputError naming the option
+/// to change.
 void expect_fp8_extents(const Config& config);
 
 /// FP8 operands of a layer y = x w^T: e4m3 weights and inputs, e5m2 gradients. FP8 tensor cores want both
@@ -22,7 +22,7 @@ void expect_fp8_extents(const Config& config);
 struct Fp8Linear {
   Tensor w, wt;    // (Cout,Cin), (Cin,Cout)
   Tensor x, xt;    // (N,Cin), overwritten by the next x of this width; (Cin,N), kept for the backward pass
-  Tensor dy, dyt;  // (N,Cout), in an x's memory, but for the head; (Cout,N), overwritten by the next layer's
+  Tensor dy, dyt;  // (N,Cout), in an x's memory, except the head's; (Cout,N), overwritten by the next layer's
 };
 
 /// The operands of all linear layers, N = B*T. Each has a scale: a weight's is computed from its current
@@ -33,8 +33,8 @@ class Fp8Linears {
   enum class Gelu { kept, recomputed };
 
   Fp8Linears() = default;
-  /// The head takes at most as many sequences at a time as `logits` (.,T,Vp) has; the transpose of their
-  /// gradient is written over `logits`. Gelu::recomputed: the layers share one xt of kFcproj. Throws
+  /// The head takes at most as many sequences at a time as `logits` (.,T,Vp) has; the transpose of the
+  /// logits' gradient is written over `logits`. Gelu::recomputed: the layers share one xt of kFcproj. Throws
   /// UnsupportedError unless config.half is bf16.
   Fp8Linears(Arena& arena, const Config& config, const Tensor& logits, Gelu gelu = Gelu::kept);
 
@@ -42,7 +42,7 @@ class Fp8Linears {
   Fp8Linear at(Kind kind, int64_t l) const;
   /// The operands of the head for `sequences` of T tokens.
   Fp8Linear head(int64_t sequences) const;
-  /// Make FP8 copies of the matrices among `weights`: of all, of layers [begin, end), of the head.
+  /// These make FP8 copies of matrices of `weights`: of all, of layers [begin, end), or of the head.
   void quantize_weights(Ops& ops, const Params& weights) const;
   void quantize_layers(Ops& ops, const Params& weights, int64_t begin, int64_t end) const;
   void quantize_head(Ops& ops, const Params& weights) const;
@@ -50,8 +50,9 @@ class Fp8Linears {
   /// now.
   void update_scales(Ops& ops) const;
   /// Unless a checkpoint has brought a history, makes one by calling `pass`, a batch forward and backward,
-  /// twice. Gradients start with a scale for `largest`, which no gradient of a logit exceeds. Under it some
-  /// may underflow; the first pass finds scales that fit, so that the second sees all magnitudes.
+  /// twice. In the first pass gradients have a scale for `largest`, which no gradient of a logit exceeds.
+  /// With that scale small gradients may underflow; the pass finds scales that fit, so that the second pass
+  /// sees all magnitudes.
   void calibrate(Ops& ops, float largest, const std::function<void()>& pass) const;
 
   Tensor amax;     // largest magnitudes since it was last zeroed

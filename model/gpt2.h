@@ -30,8 +30,8 @@ struct Params : ParameterGroup {
 
   Params() = default;
   /// Declares all parameters as "group/wte", ... in Hugging Face's order: wte gets `rows` rows, of which the
-  /// first V are GPT-2's; 0: V. They begin as GPT-2's do: N(0, 0.02), residual projections
-  /// N(0, 0.02/sqrt(2L)), biases 0, LayerNorm 1.
+  /// first V are GPT-2's; 0: V. Parameters begin as GPT-2's: normal with mean 0 and deviation 0.02, residual
+  /// projections 0.02 / sqrt(2L); biases 0, LayerNorm 1.
   Params(Arena& arena, const std::string& group, const Config& config, DType dtype = DType::f32,
          int64_t rows = 0)
       : Params(arena, group, config, dtype, rows, /*positions=*/true) {}
@@ -59,7 +59,7 @@ struct Hyper {
   AdamW adamw() const { return {beta1, beta2, eps, weight_decay}; }
 };
 
-/// One kind of tensor that an optimizer keeps for each parameter, under its name in a checkpoint.
+/// One kind of tensor that an optimizer keeps for each parameter, and the kind's name in checkpoints.
 struct OptimizerState {
   const char* name;
   const ParameterGroup& group;
@@ -100,8 +100,8 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
   virtual ~Trainer() = default;
 
-  /// Zeroes parameters, moments and FP8's history and puts the loss scaler at its start: called before the
-  /// parameters are initialised or loaded.
+  /// Zeroes parameters, the optimizer's states and FP8's history, and puts the loss scaler at its start:
+  /// called before the parameters are initialised or loaded.
   void reset();
   /// Computes copies of the parameters and constants, such as the causal mask: called once the parameters are
   /// in place, before the first step.
@@ -115,11 +115,11 @@ class Trainer {
   std::string architecture() const;
   /// Cap c of the logits: a stored logit x stands for c tanh(x / c), or for itself where c is 0.
   virtual float soft_cap() const { return 0.0F; }
-  /// Makes `params`, the moments and `weights` whole where they are spread over ranks: all ranks call it
-  /// after a step, before reading these tensors or calling forward().
+  /// Makes `params`, the optimizer's states and `weights` whole where they are spread over ranks: all ranks
+  /// call it after a step, before reading these tensors or calling forward().
   virtual void gather_state() {}
   /// One optimizer step, number `step` from 0: `hyper.accumulate` batches from `data`, forward, backward,
-  /// clip, AdamW.
+  /// clipping, and the optimizer's update.
   virtual void step(Loader& data, int64_t step, float lr) = 0;
   /// logits = GPT-2(tokens); loss += mean cross-entropy against targets.
   virtual void forward(const Batch& batch) = 0;
@@ -132,14 +132,14 @@ class Trainer {
   int64_t skipped_steps();
   /// Mean loss over the next `batches` of `data`. Leaves parameters and optimizer alone.
   float evaluate(Loader& data, int batches);
-  /// Logits (V) of the token after `tokens`, of which the last T count. Throws InputError when empty.
+  /// Logits (V) of the token after `tokens`, of which only the last T are used. Throws InputError when empty.
   std::vector<float> next_logits(std::span<const int32_t> tokens);
 
   const Config config;
 
  protected:
   using enum DType;
-  /// Declared as a member by a trainer that changes GPT-2's parameters or what is computed from them:
+  /// A member that a trainer declares if it changes GPT-2's parameters or what is computed from them:
   /// `change` becomes part of the architecture() that files name, and files of another architecture are
   /// refused.
   struct NotGpt2 {

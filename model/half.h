@@ -15,8 +15,8 @@ inline float to_float(BFloat16 x) {
   return std::bit_cast<float>(uint32_t{x.bits} << 16);
 }
 inline float to_float(Float16 x) {
-  // Selects instead of branches, so that loops over this are vectorised. No operand is subnormal, which would
-  // be slow.
+  // Selects instead of branches, so that loops over this function are vectorised. No operand is subnormal:
+  // subnormal operands would be slow.
   const uint32_t sign = uint32_t{x.bits & 0x8000U} << 16, magnitude = x.bits & 0x7FFFU;
   const uint32_t rebased = (magnitude << 13) + (magnitude >= 0x7C00U ? 0x70000000U : 0x38000000U);
   const float subnormal = static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24F;

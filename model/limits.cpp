@@ -34,7 +34,7 @@ std::optional<Mappable> mappable_bytes() {
 
 void end_in_spite_of_limits() {
   if (!mappable_bytes()) return;
-  // Called after handlers that are registered later, before the libraries' own.
+  // This handler runs after handlers that are registered later, and before the libraries' own.
   ::on_exit(
       [](int status, void*) {
         std::cout.flush();

@@ -13,7 +13,7 @@ namespace stepladder {
 /// A regular file that is open for reading.
 class OpenFile {
  public:
-  /// Throws InputError naming the path: missing, unreadable, not a regular file.
+  /// Opens the file. Throws InputError naming the path: missing, unreadable, not a regular file.
   explicit OpenFile(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -33,7 +33,7 @@ class OpenFile {
 /// A regular file, memory-mapped. Empty files have empty bytes().
 class MappedFile {
  public:
-  /// Throws InputError as OpenFile does.
+  /// Maps the file. Throws InputError as OpenFile does.
   explicit MappedFile(const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;

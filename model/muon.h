@@ -15,9 +15,9 @@ struct NewtonSchulz {
   NewtonSchulz like(const Shape& matrices) const;
 };
 
-/// Takes the singular values of each matrix of x, none above 1, to about 1: five times x = a x + (b A + c
-/// A^2) x with A = x x^T, or for R > C, which saves the transposes, x = a x + x (b A + c A^2) with A = x^T x;
-/// a, b, c = 3.4445, -4.7750, 2.0315 (Jordan et al. 2024). Returns the result, which is in y; x is
+/// Brings the singular values of each matrix of x, which are at most 1, to about 1. Does five times x = a x +
+/// b A x + c A^2 x with A = x x^T; for R > C, to save the transposes, x = a x + b x A + c x A^2 with A = x^T
+/// x. a, b, c = 3.4445, -4.7750, 2.0315 (Jordan et al. 2024). Returns the result, which is in y; x is
 /// overwritten.
 Tensor newton_schulz(Ops& ops, const NewtonSchulz& of);
 

@@ -9,7 +9,7 @@
 
 namespace stepladder {
 
-/// Insertions, deletions and substitutions that turn `a` into `b` (Levenshtein 1966).
+/// The least number of insertions, deletions and substitutions that turn `a` into `b` (Levenshtein 1966).
 inline size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});

@@ -35,8 +35,8 @@ class OpObserver {
   OpObserver& operator=(const OpObserver&) = delete;
   virtual ~OpObserver() = default;
 
-  /// Called before and after each op and collective. `operands`: the tensors it writes, then the others it
-  /// reads.
+  /// Called before and after each op and collective. `operands`: the tensors that the op writes, then those
+  /// that it only reads.
   virtual void enter(const OpCall& call, std::span<const Tensor> operands) = 0;
   virtual void leave() {}
   virtual void phase(const char* /*name*/) {}
@@ -76,7 +76,7 @@ class Ops final {
   void wait_for_collectives(int64_t allow_pending = 0) { backend_->collectives().wait(allow_pending); }
 
   /// From now on `observer` (nullptr: none) sees all ops and collectives. It must outlive this Ops, or live
-  /// until the next call.
+  /// until the next call of observe().
   void observe(OpObserver* observer) { observer_ = observer; }
 
  private:
@@ -85,11 +85,11 @@ class Ops final {
   Precision precision_ = Precision::fp32;  // precision of f32 products
 };
 
-/// Ops on a backend of their own, as make_cpu_backend() and make_cuda_backend() say.
+/// Ops on a new backend, with the arguments of make_cpu_backend() and make_cuda_backend().
 std::unique_ptr<Ops> make_cpu_ops(int threads = 0);
 std::unique_ptr<Ops> make_cuda_ops(int index = 0, const OpsOptions& options = {});
-/// "cpu", "cuda" on device `device`, or "auto": cuda where there is a device. Throws InputError for another
-/// name.
+/// Ops on the backend of this name: "cpu", "cuda" on device `device`, or "auto": cuda where there is a
+/// device. Throws InputError for another name.
 std::unique_ptr<Ops> make_ops(const std::string& backend, int device = 0, const OpsOptions& options = {});
 
 }  // namespace stepladder

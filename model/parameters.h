@@ -52,7 +52,7 @@ struct NamedTensor {
 class ParameterGroup {
  public:
   ParameterGroup() = default;
-  /// Allocates tensors like another group's, under names like theirs: "group/wte".
+  /// Allocates tensors of the shapes of another group's, under the same names but for the group: "group/wte".
   ParameterGroup(Arena& arena, const std::string& group, DType dtype, const ParameterGroup& like);
 
   /// The parameters as declared, layers stacked, with padding.
@@ -103,7 +103,7 @@ inline const ParameterGroup kNoParameters;
 FlopsPerToken flops_per_token(const ParameterGroup& params, const Config& config);
 
 /// Initialises `params` as declared. Values depend on (names, shapes, seed) alone: they have the same bits on
-/// every backend and thread count, and a parameter has them whatever other parameters there are.
+/// every backend and thread count, and a parameter's values don't depend on the other parameters.
 void init_params(Ops& ops, const ParameterGroup& params, uint64_t seed);
 
 /// The tensors that AdamWStep takes, for parameters that have moments; with `param_copy` unless that group is

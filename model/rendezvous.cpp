@@ -46,7 +46,7 @@ sockaddr_in address_of(const World& world) {
   }
 }
 
-/// Throws InputError for a port in use.
+/// Listens where the ranks meet. Throws InputError for a port in use.
 Socket listen_as_first(const World& world) {
   sockaddr_in address = address_of(world);
   // The host may have several addresses, so listen on all of them, unless the address is loopback.
@@ -58,7 +58,7 @@ Socket listen_as_first(const World& world) {
   return socket;
 }
 
-/// "rank 3", "ranks 1, 3 and 4".
+/// Ranks in words: "rank 3", "ranks 1, 3 and 4".
 std::string ranks_text(const std::vector<std::string>& names) {
   std::string text = names.size() > 1 ? "ranks " : "rank ";
   for (size_t i = 0; i < names.size(); ++i)
@@ -382,7 +382,7 @@ bool Rendezvous::receive(Peer& peer) {
   peer.pending.erase(0, begin);
   peer.heard = Clock::now();
   if (!open && !peer.left) lost(peer, "died");
-  if (!open) {  // the peer waits for this
+  if (!open) {  // the peer's leave() waits for the socket to close
     const std::scoped_lock lock(mutex_);
     peer.socket.close();
   }
@@ -431,7 +431,7 @@ void Rendezvous::look_for_the_silent() {
   }
 }
 
-/// A rank that has left takes no part in a step, a call of any() or of share() that others are in.
+/// Ends the job if others wait for a rank that has left: in a step, or in a call of any() or share().
 void Rendezvous::look_for_the_gone() {
   for (const Peer& gone : peers_) {
     if (!gone.left) continue;
@@ -446,7 +446,8 @@ void Rendezvous::look_for_the_gone() {
   }
 }
 
-/// All ranks are in a step and none gets further: the one that is behind keeps the others waiting.
+/// Ends the job if all ranks are in a step and none gets further: the rank that is behind keeps the others
+/// waiting.
 void Rendezvous::look_for_the_stuck() {
   int64_t sum = progress_;
   bool waiting = step_ >= 0;

@@ -40,10 +40,10 @@ struct RendezvousLimits {
 struct Harness {
   static constexpr int kRank = -1;  // World::rank of the harness
 
-  std::string hint = {};   // ends the error of a process that does not find the others
+  std::string hint = {};   // last words of the error where a process does not find the others
   std::string offer = {};  // set by a rank: a text for the harness, see Member
 
-  // Set by the harness only.
+  // The harness alone sets the following fields.
   Socket listening = Socket();  // at the address that the ranks know
   int over = -1;                // a descriptor: once it can be read, the harness stops waiting for the ranks
   /// Called with each line of tell(), from the watching thread.
@@ -74,17 +74,18 @@ class Rendezvous {
   const World& world() const { return world_; }
   /// The first process's `bytes`, on every rank. All ranks must call it.
   std::string share(const std::string& bytes);
-  /// Throws Error naming `what` where this rank's `state` is not rank 0's. All ranks must call it.
+  /// Checks that this rank's `state` is rank 0's. Throws Error naming `what` where they differ. All ranks
+  /// must call it.
   void agree(const std::string& what, const std::string& state);
   /// Whether any rank's `flag` is set. All ranks must call it, and wait here for each other.
   bool any(bool flag);
-  /// Bracket a step, whose duration RendezvousLimits bounds.
+  /// begin_step() and end_step() bracket a step, whose duration RendezvousLimits bounds.
   void begin_step(int64_t step);
   void end_step();
   /// Notes that this rank got further; called for each micro-batch and collective. It distinguishes a rank
   /// that hangs from ranks that wait for it, and from slow ones.
   void progress() { ++progress_; }
-  /// Ends the job on all ranks; this one is to end itself.
+  /// Ends the job on all ranks, except that the caller ends its own process.
   void fail(const std::string& reason);
 
   /// A rank that has met the first process.
@@ -105,7 +106,7 @@ class Rendezvous {
   void meet_as_first(const Identity& identity);
   void meet(const Identity& identity);
   bool is_first() const { return world_.rank == first_; }
-  /// "rank 0", or "the harness".
+  /// The name of the first process: "rank 0", or "the harness".
   std::string first_name() const;
   std::string hint() const { return harness_ ? harness_->hint : world_.stray(); }
   std::string name(const Peer& peer) const;

@@ -24,7 +24,7 @@ class Safetensors {
     std::span<const std::byte> bytes;  // at no particular alignment
   };
 
-  /// Throws InputError naming the file and what is damaged.
+  /// Opens and checks the file. Throws InputError naming the file and what is damaged.
   explicit Safetensors(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -46,10 +46,11 @@ class SafetensorsWriter {
     std::vector<int64_t> shape;
   };
 
-  /// `items` in the order in which append() will get them. Throws InputError as AtomicFile does.
+  /// Begins the file; `items` are in the order in which append() will get them. Throws InputError as
+  /// AtomicFile does.
   SafetensorsWriter(const std::string& path, const std::vector<Item>& items,
                     const std::map<std::string, std::string>& metadata);
-  /// The next item's elements, row-major.
+  /// Writes the next item's elements, row-major.
   void append(std::span<const float> values);
   /// Puts the file in place. Throws std::logic_error unless all items were appended.
   void commit();

@@ -15,11 +15,12 @@ struct SampleOptions {
   uint64_t seed = 1337;
 };
 
-/// Draws a token from `logits` (V). Pure: `uniform` in [0,1) decides.
+/// Draws a token from `logits` (V). A pure function: `uniform`, in [0,1), decides.
 int32_t sample_token(std::span<const float> logits, const SampleOptions& options, double uniform);
 
-/// Positions that a forward pass needs to draw `tokens` after a prompt of `prompt`, at most `most`: each
-/// token costs a pass over all of them. A multiple of 16 where `most` is, as FP8's GEMMs want it.
+/// The number of positions in a forward pass that draws `tokens` tokens after a prompt of `prompt`, at most
+/// `most`; each token costs a pass over all positions. A multiple of 16 where `most` is one, as FP8's GEMMs
+/// want it.
 int64_t positions_to_sample(int64_t prompt, int64_t tokens, int64_t most);
 
 /// `count` tokens after `prompt` (empty: end-of-text). The same tokens for the same weights and options.

@@ -21,7 +21,7 @@ class Socket : public Fd {
   /// Call before send(): sends each line at once (TCP_NODELAY), and waits at most `patience_s`, in whole
   /// seconds, for a reader that hangs.
   void prepare(double patience_s = 1.0) const;
-  /// Sends `line`. False where the reader is gone or hangs, which whoever receives from it notices too.
+  /// Sends `line`. False where the reader is gone or hangs; whoever receives from that reader notices it too.
   bool send(const std::string& line) const;
   /// Appends the available bytes to `text`, after waiting for some. False at the end, and once `text` passes
   /// `limit`.
@@ -44,7 +44,7 @@ std::string random_secret();
 sockaddr_in resolve(const std::string& name, int port);
 /// Whether only this machine reaches `address`.
 bool is_loopback(const sockaddr_in& address);
-/// "10.0.0.7".
+/// The address as text: "10.0.0.7".
 std::string address_text(const sockaddr_in& address);
 /// A socket connected to `address` before `deadline`; else a closed one, with errno set.
 Socket connect_to(const sockaddr_in& address, std::chrono::steady_clock::time_point deadline);

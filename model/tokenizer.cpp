@@ -27,8 +27,8 @@ constexpr std::string_view kPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{Z}\t-\r\x{85}\p{L}\p{N}]+)"
     R"(|[\p{Z}\t-\r\x{85}]+(?![^\p{Z}\t-\r\x{85}])|[\p{Z}\t-\r\x{85}]+)";
 
-// Whether GPT-2's files write a byte as itself; tokens of such bytes come first, in order, then those of the
-// others.
+// Whether GPT-2's files write a byte as itself; tokens of such bytes come first, in order, then the tokens of
+// the other bytes.
 constexpr bool is_printable(int byte) {
   return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }
@@ -44,8 +44,8 @@ constexpr std::array<int32_t, 256> byte_tokens() {
 }
 constexpr auto kByteTokens = byte_tokens();
 
-// The bytes behind GPT-2's spelling of a token: printable bytes as the code point of that value, the n-th
-// other one as code point 256 + n. Empty for an invalid spelling.
+// The bytes behind GPT-2's spelling of a token: a printable byte is spelled as the code point of its value,
+// the n-th other byte as code point 256 + n. Empty for an invalid spelling.
 std::string unspell(std::string_view spelled) {
   static const auto bytes = [] {
     std::array<int, 512> map;
@@ -105,7 +105,7 @@ struct Tokenizer::Impl {
   std::unique_ptr<pcre2_code, PcreFree> pattern;
   std::vector<std::string> bytes_of;  // bytes of each token
   std::unordered_map<uint64_t, int32_t>
-      merged;  // pair_key -> token, lower ones first (its rank is token - 256)
+      merged;  // pair_key -> token; a pair's rank is token - 256, the lowest merges first
 
   void read_vocabulary(const std::string& path);
   void read_merges(const std::string& path);
@@ -158,7 +158,7 @@ void Tokenizer::Impl::read_merges(const std::string& path) {
     throw InputError(cat(path, ": ", merged.size(), " merges, GPT-2 has ", kMerges, kCure));
 }
 
-// `text` is valid UTF-8.
+// Appends the tokens of `text`, which is valid UTF-8, to `out`.
 void Tokenizer::Impl::encode_valid(std::string_view text, std::vector<int32_t>& out) const {
   const std::unique_ptr<pcre2_match_data, PcreFree> match(pcre2_match_data_create(1, nullptr));
   std::unordered_map<std::string_view, std::pair<size_t, size_t>>
@@ -236,7 +236,8 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
   const std::unique_ptr<pcre2_match_data, PcreFree> match(pcre2_match_data_create(1, nullptr));
   std::vector<int32_t> tokens;
   while (!text.empty()) {
-    // PCRE2 checks the text before it matches. A byte that is not UTF-8 becomes its byte token, and splits.
+    // PCRE2 checks the text before it matches. A byte that is not UTF-8 becomes its byte token, and splits
+    // the text there.
     const int found = pcre2_match(impl_->pattern.get(), reinterpret_cast<PCRE2_SPTR>(text.data()),
                                   text.size(), 0, 0, match.get(), nullptr);
     const bool valid = found < PCRE2_ERROR_UTF8_ERR21 || found > PCRE2_ERROR_UTF8_ERR1;

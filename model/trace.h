@@ -42,8 +42,8 @@ class Tracer {
   virtual void leave() = 0;
   /// Calls [first, last), recorded with Ops::record(), are about to be queued again.
   virtual void replay(int64_t first, int64_t last) = 0;
-  /// Brackets a step; the device has nothing to do at either end. end() returns the step's time by the clock
-  /// of the spans, and the spans, ordered by start.
+  /// begin() and end() bracket a step; the device must be idle at both. end() returns the step's time by the
+  /// clock of the spans, and the spans, ordered by start.
   virtual void begin() = 0;
   struct Step {
     int64_t ns = 0;

@@ -17,7 +17,7 @@ class Tracing final : public OpObserver {
   explicit Tracing(Ops& ops);
   ~Tracing() override { ops_.observe(nullptr); }
 
-  /// Brackets a step; the device has nothing to do at either end.
+  /// begin_step() and end_step() bracket a step; the device must be idle at both.
   void begin_step();
   struct Step {
     Tracer::Step times;
@@ -39,7 +39,7 @@ class Tracing final : public OpObserver {
   Ops& ops_;
   const std::unique_ptr<Tracer> tracer_;
   std::vector<OpCall> calls_;
-  std::vector<int64_t> queued_;                          // since begin_step()
+  std::vector<int64_t> queued_;                          // calls since begin_step()
   std::vector<std::pair<int64_t, int64_t>> recordings_;  // first and last call of each
   bool recording_ = false;
   std::string phase_;

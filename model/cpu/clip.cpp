@@ -12,8 +12,8 @@ double clip(double length, float max_norm) {
   return std::min(max_norm / (length + 1e-6), 1.0);
 }
 
-/// Dynamic loss scaling (Micikevicius et al. 2018): back off at an overflow, try more after a run of good
-/// steps.
+/// Dynamic loss scaling (Micikevicius et al. 2018): halves the scale at an overflow, and doubles it after
+/// kGoodSteps good steps.
 void update_loss_scaler(float* scaler, bool finite) {
   float &scale = scaler[0], &good = scaler[1], &skipped = scaler[2], &overflow = scaler[3];
   overflow = finite ? 0.0F : 1.0F;

@@ -21,8 +21,8 @@ namespace stepladder {
 namespace {
 
 const MpiCalls* load_mpi() {
-  // RTLD_GLOBAL, since Open MPI loads plug-ins that look for its symbols. Never closed: plug-ins may be in
-  // use until the end.
+  // Open with RTLD_GLOBAL, since Open MPI loads plug-ins that look for its symbols. Never close the library:
+  // plug-ins may be in use until the end.
   void* library = dlopen("libstepladder_mpi.so", RTLD_NOW | RTLD_GLOBAL);
   if (!library)
     throw Error(
@@ -48,7 +48,7 @@ class MpiCollectives final : public Collectives {
     const MpiCalls* mpi = load_mpi();
     const World& launched = ranks.world();
     int rank = 0, world = 1;
-    // Without these variables Open MPI ends the process under srun, and is a world of one elsewhere.
+    // Without these variables Open MPI ends the process under srun, and elsewhere makes a world of one.
     if (std::getenv("PMIX_RANK") || std::getenv("PMI_RANK")) mpi->init(&rank, &world);
     if (rank != launched.rank || world != launched.size)
       throw Error(cat("ranks on the CPU talk through MPI, for which this is rank ", rank, " of ", world,
@@ -85,8 +85,8 @@ class MpiCollectives final : public Collectives {
   }
 
  private:
-  /// Fills the receive buffer with NaN, for whoever still reads it: a GPU's peers may write to it until
-  /// wait().
+  /// Fills the receive buffer with NaN, to expose a trainer that still reads it: on GPUs, the other ranks may
+  /// write to the buffer until wait().
   void poison_receive_buffer(Collective what) const {
     if (what == Collective::reduce_scatter && receive_buffer_.data)
       std::memset(receive_buffer_.data, 0xFF, receive_buffer_.bytes());

@@ -1,5 +1,5 @@
-// exp that vectorises. The C library's exp is a call for each element, which would take as long as the
-// matmuls of the classifier.
+// exp that vectorises. A call of the C library's exp for each element would take as long as the matmuls of
+// the classifier.
 #pragma once
 
 #include <bit>

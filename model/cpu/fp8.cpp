@@ -39,7 +39,7 @@ float each_columns(const Cpu& cpu, int64_t N, int64_t C, const Body& body) {
   return largest;
 }
 
-/// q and qt of v(i) for i in [0, N * C).
+/// q and qt, the FP8 copies of the matrix v(i), i in [0, N * C), and of its transpose.
 template <class V>
 void quantize_values(const Cpu& cpu, Tensor q, Tensor qt, int64_t N, int64_t C, const V& v) {
   const Tensor& either = present(q) ? q : qt;

@@ -1,4 +1,5 @@
-// One matmul, computed a tile at a time: matmul stores the tiles, linear layers finish them first.
+// One matmul, computed a tile at a time: matmul stores the tiles as they are; linear layers first add bias or
+// residual, or apply GELU or its gradient.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,7 @@ class Product : public MatmulShape {
   /// to (rows,cols), rows `stride` apart, = beta * to + the tile; `scratch` has kOperandTiles elements.
   void tile(const Tile& tile, float beta, float* to, int64_t stride, float* scratch) const;
 
-  /// body(tile) over all tiles.
+  /// Calls body(tile) for all tiles.
   template <class Body>
   void each_tile(int threads, const Body& body) const {
     const int64_t tiles_m = (M + kTileM - 1) / kTileM, tiles_n = (N + kTileN - 1) / kTileN;
@@ -39,7 +40,7 @@ class Product : public MatmulShape {
       body(Tile{at / (tiles_m * tiles_n), m, n, std::min(kTileM, M - m), std::min(kTileN, N - n)});
     });
   }
-  /// body(tile, its elements) over all tiles; `scratch` has kScratch elements for each thread.
+  /// Calls body(tile, its elements) for all tiles; `scratch` has kScratch elements for each thread.
   template <class Body>
   void each_tile(int threads, float* scratch, const Body& body) const {
     each_tile(threads, [&](const Tile& t) {

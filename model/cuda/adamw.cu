@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads)
   const float t = loss_scaler ? schedule[1] - loss_scaler->skipped_steps : schedule[1];
   const int tile = static_cast<int>(blockIdx.x), i = tensor_of(batch, tile);
   const Parameter<G, T> p = batch.at[i];
-  // expm1, since 1 - beta^t loses digits when t is small.
+  // Use expm1, since 1 - beta^t loses digits when t is small.
   const Update update{.clip = *clip,
                       .lr = schedule[0],
                       .weight1 = hyper.weight1,

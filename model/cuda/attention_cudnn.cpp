@@ -1,8 +1,8 @@
 // Attention through cuDNN's graph API; the only file that includes cudnn_frontend.
 //
-// libcudnn is opened at run time, so that a machine without it runs everything else. The frontend opens a
-// CUDA runtime by its name, of either major, and the driver as libcuda.so, which only a toolkit has: its
-// dlopen() is replaced.
+// libcudnn is opened at run time, so that a machine without it runs everything else. The frontend would open
+// a CUDA runtime of either major by its name, and the driver as libcuda.so, which only a toolkit has; this
+// file therefore replaces the frontend's dlopen().
 #include <algorithm>
 #include <stdexcept>
 #include <string>
@@ -54,8 +54,8 @@ namespace fe = cudnn_frontend;
 // Tensors of the graphs, as the frontend numbers them.
 enum Uid : int64_t { kQ = 1, kK, kV, kO, kStats, kDO, kDQ, kDK, kDV };
 
-/// Replaces the frontend's dlopen(): opens the CUDA runtime of the major in use, and no other; the driver; or
-/// else `name`.
+/// Replaces the frontend's dlopen(). For a CUDA runtime it opens the one of the major in use, and no other;
+/// for libcuda.so the driver; otherwise `name`.
 void* open_for_frontend(const std::string& name, int flags) {
   if (name == "libcuda.so") return dlopen("libcuda.so.1", flags);
   if (!name.starts_with("libcudart.so.")) return dlopen(name.c_str(), flags);
@@ -89,7 +89,7 @@ std::string message_of(const fe::error_t& error) {
 }
 
 /// Lets the calling thread load code and allocate while a stream is captured into a graph: cuDNN may load a
-/// kernel when it is first used. Nothing of that is queued on the stream.
+/// kernel when it is first used. Loading queues nothing on the stream.
 class RelaxedCapture {
  public:
   RelaxedCapture() { CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode_)); }

@@ -117,7 +117,7 @@ void SumOfSquares::run(Cuda& cuda) const {
   stepladder::check(cuda.partials.numel() >= kSquareBlocks, kName,
                     " needs a workspace: call bind_workspace() first");
 
-  // First the sums of at most kSquareBlocks parts of x, then the sum of those.
+  // Compute the sums of at most kSquareBlocks parts of x, then the sum of these sums.
   const int64_t part = std::max<int64_t>(kThreads * kItems, ceil_div(n, kSquareBlocks));
   const int64_t parts = ceil_div(n, part);
   float* partials = cuda.partials.ptr<float>();

@@ -270,7 +270,7 @@ void launch_gradient(Queue& queue, const CrossEntropy<T>& f, const To& to, int64
   }
 }
 
-/// f(std::bool_constant<kCapped>{})
+/// f(std::bool_constant<kCapped>{}), where kCapped is whether soft_cap is above 0.
 template <class F>
 void with_cap(float soft_cap, F&& f) {
   if (soft_cap > 0.0F) return f(std::true_type{});

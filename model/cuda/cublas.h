@@ -9,7 +9,7 @@
 
 namespace stepladder {
 
-/// The functions that are used here, which cuBLAS' headers declare.
+/// The functions of cuBLAS and cuBLASLt that the backend calls.
 struct Cublas {
   DynamicLibrary lt = open_library(CudaPart::cublas_lt), blas = open_library(CudaPart::cublas);
 
@@ -26,8 +26,8 @@ struct Cublas {
   decltype(&cublasLtGetVersion) lt_version = lt.function("cublasLtGetVersion");
   decltype(&cublasLtMatmul) lt_matmul = lt.function("cublasLtMatmul");
   decltype(&cublasLtMatmulAlgoGetHeuristic) lt_algo_heuristic = lt.function("cublasLtMatmulAlgoGetHeuristic");
-  // The Init functions are inline in the header, and call these with the size of the struct that they fill
-  // in.
+  // cublasLt...Init() are inline functions of the header. They call these functions with the size of the
+  // struct to fill in.
   decltype(&cublasLtMatmulDescInit_internal) lt_desc_init = lt.function("cublasLtMatmulDescInit_internal");
   decltype(&cublasLtMatmulDescSetAttribute) lt_desc_set = lt.function("cublasLtMatmulDescSetAttribute");
   decltype(&cublasLtMatmulPreferenceInit_internal) lt_preference_init =

@@ -27,8 +27,8 @@ constexpr int64_t kNormBlocks = 320;     // LayerNormBackward: blocks, at most
 /// A device, with the streams, libraries and scratch of its ops. All ops run on one stream, except Stage and
 /// collectives, and from one thread at a time. Orders of summation depend on shapes and the device alone, and
 /// the project's own kernels use no floating-point atomics, so that they give the same bits for the same
-/// operands. cuDNN's attention does so with OpsOptions::deterministic only, and a search may choose another
-/// GEMM algorithm the next time.
+/// operands. cuDNN's attention gives the same bits only with OpsOptions::deterministic, and a search may
+/// choose another GEMM algorithm the next time.
 class Cuda final : public Device {
  public:
   /// Makes device `index` current. Throws UnsupportedError naming why it can't be used.
@@ -65,7 +65,7 @@ class Cuda final : public Device {
   const OpsOptions options;
   const int index;
   const int device_capability;   // 90 for sm_90
-  const int compute_capability;  // that of the features in use, at most the device's
+  const int compute_capability;  // capability of the features in use, at most the device's
   const int multiprocessors;
   const int shared_limit;  // bytes of shared memory that a block may ask for
   Stream stream;

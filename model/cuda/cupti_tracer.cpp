@@ -59,7 +59,8 @@ constexpr CUpti_ActivityKind kKinds[] = {
     CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
     CUPTI_ACTIVITY_KIND_MEMCPY,
     CUPTI_ACTIVITY_KIND_MEMSET,
-    // The API call that queued a kernel, and that call's op: records of the op need those of the call.
+    // The API calls that queue kernels, and the op of each such call: CUPTI records ops only if it records
+    // the calls too.
     CUPTI_ACTIVITY_KIND_RUNTIME,
     CUPTI_ACTIVITY_KIND_DRIVER,
     CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
@@ -169,7 +170,7 @@ class CuptiTracer final : public Tracer {
       uint64_t found = 0;
       return tracer.cupti_.get_graph_node_id(node, &found) == CUPTI_SUCCESS ? found : 0;
     };
-    // Instantiation makes nodes too, outside of any op.
+    // Instantiating a graph makes nodes too, outside of any op: such a clone has its original's call.
     const int64_t call = id == CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED
                              ? call_of(tracer.node_calls_, id_of(graph.originalNode))
                              : tracer.call_;
@@ -193,7 +194,7 @@ class CuptiTracer final : public Tracer {
     size_t dropped = 0;
     if (cupti_.dropped_records(context, stream, &dropped) == CUPTI_SUCCESS) dropped_ += dropped;
   }
-  /// Later versions of these records only append fields.
+  /// Takes in one record. Later versions of these records only append fields.
   void take(const CUpti_Activity& record) {
     switch (record.kind) {
       case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:

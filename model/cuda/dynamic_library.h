@@ -9,7 +9,7 @@
 
 namespace stepladder {
 
-/// Stays open until the process ends: the library's own threads may be in it.
+/// A library that stays open until the process ends, since its own threads may still run its code.
 class DynamicLibrary {
  public:
   /// Opens `file`. Throws Error with `failure` and the loader's reason.

@@ -2,7 +2,8 @@
 //
 // The gradient of wte sums the rows of dout that share a token. Tokens are sorted, so these rows form a run;
 // runs are cut at every kTokenChunk-th sorted position, so that a frequent token does not keep one block busy
-// alone. The sums of a run that was cut stay in f32 scratch until all are there: dwte is rounded once.
+// alone. The sums of a run that was cut stay in f32 scratch until all of them are there: dwte is rounded
+// once.
 #include "model/cuda/cuda.h"
 #include "model/cuda/kernels.cuh"
 

@@ -174,8 +174,8 @@ __device__ void multiply(Accumulator<kHS>& c, const Accumulator<kCols>& p, const
   }
 }
 
-/// Stores factor * c as the warp's 16 of rows [first, first + kRows) of y, by way of the warp's rows of a
-/// tile that is no longer needed, so that whole lines are written instead of pairs.
+/// Stores factor * c as the warp's 16 of rows [first, first + kRows) of y. The values go through the warp's
+/// rows of a tile that is no longer needed, so that whole lines are written instead of pairs.
 template <int kHS, class T>
 __device__ void store_rows(T* y, int64_t distance, int first, const Accumulator<kHS>& c,
                            const float (&factor)[2], T* tile, const Heads& heads) {

@@ -118,7 +118,8 @@ __device__ void store_columns(const Turned& tile, uint8_t* columns, int first_co
   }
 }
 
-// blockIdx: tile of columns, every gridDim.y-th tile of rows, matrix.
+// blockIdx.x is a tile of columns, blockIdx.y stands for every gridDim.y-th tile of rows, blockIdx.z is a
+// matrix.
 template <class Q, class V>
 __global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, V values) {
   await_predecessor();

@@ -27,7 +27,8 @@ __device__ uint2 fp8_pack(const float (&v)[8]) {
   return {word(0), word(4)};
 }
 
-/// x * per_scale, NaN where x is infinite, which saturating would hide: the addend -(x - x) is -0 or NaN.
+/// x * per_scale; NaN where x is infinite, since saturation would hide the infinity. The addend -(x - x) is
+/// -0 or NaN.
 __device__ inline float scaled(float x, float per_scale) {
   return fmaf(x, per_scale, -(x - x));
 }
@@ -40,7 +41,7 @@ __device__ uint2 fp8_pack(const float (&v)[8], float per_scale) {
   return fp8_pack<Q>(of_scale);
 }
 
-/// Eight FP8 numbers as fp8_pack() packs them.
+/// v = the eight FP8 numbers that fp8_pack() packed.
 template <class Q>
 __device__ void fp8_unpack(uint2 packed, float (&v)[8]) {
   constexpr auto kKind = Q::kMantissa == 3 ? __NV_E4M3 : __NV_E5M2;
@@ -86,13 +87,13 @@ struct Fp8Output {
 /// Every extent of an FP8 tensor is a multiple of this: kernels write so many bytes at a time.
 constexpr int kFp8Multiple = 16;
 
-/// The layout of a tensor that is not empty, q or qt.
+/// q, or qt where q is empty.
 inline const Tensor& one_of(const Tensor& q, const Tensor& qt) {
   return q.data ? q : qt;
 }
 
-/// The output q and qt of values in the shape of x, `layers` matrices, for kernels that access 128 bits at a
-/// time.
+/// The destinations q and qt for values in the shape of x, which holds `layers` matrices. Throws
+/// std::invalid_argument unless kernels can access them 128 bits at a time.
 inline Fp8Output fp8_output(const char* op, const Tensor& q, const Tensor& qt, const Tensor& x,
                             int64_t layers = 1) {
   const int64_t C = x.cols(), N = x.rows() / layers;
@@ -106,13 +107,13 @@ inline Fp8Output fp8_output(const char* op, const Tensor& q, const Tensor& qt, c
 /// dbias (C) += the sum of Cuda::partials (chunks,C) in a fixed order.
 void add_partials(Cuda& cuda, const Tensor& dbias, int64_t chunks);  // fp8.cu
 
-/// Neighbouring FP8 rows in shared memory, from which a block writes columns. A thread reads one word of
-/// each of 16 rows and writes 16 bytes of each of four columns. Rows are padded to a multiple of 32 words,
-/// and words are XOR-swizzled by which 16 rows they are in: the lanes of a warp read different banks.
+/// Neighbouring FP8 rows in shared memory, from which a block writes columns. A thread reads one word of each
+/// of 16 rows and writes 16 bytes of each of four columns. Rows are padded to a multiple of 32 words, and
+/// words are XOR-swizzled by the group of 16 rows that they are in: the lanes of a warp read different banks.
 struct Fp8Tile {
   uint32_t* words;
   int words_of_row;  // words_for(its columns)
-  int log2_parts;    // log2 of its parts of 16 rows each, of which there are at most 8
+  int log2_parts;    // log2 of the number of parts, of 16 rows each; at most 8 parts
 
   __host__ __device__ static constexpr int words_for(int cols) { return (cols + 127) / 128 * 32; }
   __host__ __device__ int rows() const { return 16 << log2_parts; }
@@ -122,12 +123,12 @@ struct Fp8Tile {
     const int part = row / 16, swizzled = word ^ (part << (5 - log2_parts));
     return words + row * words_of_row + swizzled;
   }
-  /// Eight neighbours of a row; `col` is a multiple of 8.
+  /// Stores eight neighbours of a row; `col` is a multiple of 8.
   __device__ void put(int row, int col, uint2 bytes) const {
     *reinterpret_cast<uint2*>(at(row, col / 4)) = bytes;
   }
-  /// Writes the tile's rows, of which the first is row `first_row`, to columns (cols,N). The block has whole
-  /// warps, all of which call this after the block has put its rows.
+  /// Writes the tile's rows, of which the first is row `first_row`, to columns (cols,N). All warps of the
+  /// block, each of them whole, call this after the block has put its rows.
   __device__ void store_columns(uint8_t* columns, int64_t first_row, int64_t N, int cols) const {
     const int parts = 1 << log2_parts;
     for (int i = static_cast<int>(threadIdx.x); i < cols / 4 * parts; i += static_cast<int>(blockDim.x)) {

@@ -272,9 +272,9 @@ struct Epilogue {
     }
   }
 
-  // Columns go through shared memory, so that each is written 64 bytes at a time: a chunk's while the next
-  // one is computed. The break above keeps chunks apart: else the compiler computes them all before it stores
-  // any.
+  // Columns go through shared memory, so that each is written 64 bytes at a time: the columns of a chunk are
+  // written while the next chunk is computed. The break above keeps chunks apart: without it the compiler
+  // computes all chunks before it stores any.
 
   __device__ void stage_columns(const uint32_t (&columns)[4], int chunk) const {
     const int pack = lane / 8, of_pair = lane / 4 % 2, word = lane % 4;
@@ -284,7 +284,7 @@ struct Epilogue {
           &shared.columns[group][chunk % 2][pack * kPack + 2 * i + of_pair][(warp ^ pack) * 16 + word * 4]) =
           columns[i];
   }
-  /// 16 rows of a column, once all of the warpgroup have staged theirs.
+  /// 16 rows of a column, after all threads of the warpgroup have staged their columns.
   __device__ uint4 await_column(int chunk) const {
     await_threads(kStaged + group, kGroup);
     const int c = warp * 8 + lane / 4, part = lane % 4 ^ c / kPack;
@@ -299,7 +299,7 @@ struct Epilogue {
 };
 #endif
 
-// blockIdx: tile of columns, every gridDim.y-th tile of rows.
+// blockIdx.x is a tile of columns, blockIdx.y stands for every gridDim.y-th tile of rows.
 template <class F>
 __global__ void STEPLADDER_CLUSTER(kCluster) __launch_bounds__(kBlockThreads, 1)
     linear_gelu_kernel(const __grid_constant__ CUtensorMap x_map, const __grid_constant__ CUtensorMap w_map,
@@ -309,8 +309,8 @@ __global__ void STEPLADDER_CLUSTER(kCluster) __launch_bounds__(kBlockThreads, 1)
   extern __shared__ __align__(1024) uint8_t memory[];
   auto& shared = *reinterpret_cast<Shared*>(memory);
   const int thread = static_cast<int>(threadIdx.x);
-  // The group of the whole warp; the shuffle tells the compiler so, which then computes descriptors once for
-  // all threads of a warp.
+  // The group of the whole warp. The shuffle tells the compiler that it is uniform, so that descriptors are
+  // computed once for all threads of a warp.
   const int group = __shfl_sync(0xffffffffU, thread / kGroup, 0);
   const int first_col = static_cast<int>(blockIdx.x) * kTileN, first_tile = static_cast<int>(blockIdx.y);
   const int tiles = (layer.N + kTileM - 1) / kTileM, stride = static_cast<int>(gridDim.y);
@@ -350,8 +350,8 @@ __global__ void STEPLADDER_CLUSTER(kCluster) __launch_bounds__(kBlockThreads, 1)
         if (lane < kCluster) shared.empty[step].arrive_at(static_cast<uint32_t>(lane));
       };
       epilogue.prepare(tile * kTileM);
-      // Groups take turns, as a group may await a phase only once the phase before has ended. This also keeps
-      // apart what the group stages of one tile and the next.
+      // Groups take turns: a group may await a phase only once the phase before has ended. Turns also keep
+      // the columns that a group stages of one tile apart from those of the next.
       if (phase > 0) await_threads(kTurn + group, 2 * kGroup);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {

@@ -20,7 +20,7 @@ AttentionShape shape_of(const char* op, const Tensor& out, const Tensor& lse, co
   return {.B = B, .T = T, .NH = NH, .HS = C / NH, .dtype = qkv.dtype};
 }
 
-/// Both implementations load 16 bytes at a time.
+/// Checks that x is aligned to 16 bytes: cuDNN and our own kernels load 16 bytes at a time.
 void check_aligned(const char* op, const Tensor& x) {
   check(reinterpret_cast<uintptr_t>(x.data) % 16 == 0, op, ": ", x, " is not aligned to 16 bytes");
 }

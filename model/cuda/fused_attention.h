@@ -29,7 +29,7 @@ class CudnnAttention {
   CudnnAttention(cudaStream_t stream, bool deterministic);
   ~CudnnAttention();
 
-  /// "cuDNN 9.19.0"
+  /// The library and its version: "cuDNN 9.19.0".
   const std::string& name() const;
   /// Bytes of device scratch that a plan may take, at most.
   static int64_t workspace_bytes(int64_t B, int64_t T, int64_t NH, int64_t HS, bool deterministic);

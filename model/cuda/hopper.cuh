@@ -45,8 +45,8 @@ __device__ inline uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-/// A barrier in shared memory. Its phases follow each other; a phase ends when all have arrived and all bytes
-/// that they expect have come.
+/// A barrier in shared memory. Its phases follow each other; a phase ends when all arrivals have happened and
+/// all announced bytes have come.
 class SharedBarrier {
  public:
   __device__ void init(int arrivals) {
@@ -56,7 +56,8 @@ class SharedBarrier {
   __device__ void arrive_expecting(int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address()), "r"(bytes) : "memory");
   }
-  /// Arrives once at this barrier in block `rank` of the cluster. A fence only for memory that wgmma reads.
+  /// Arrives once at this barrier in block `rank` of the cluster. The arrival is a fence only for memory that
+  /// wgmma reads.
   __device__ void arrive_at(uint32_t rank) {
     asm volatile(
         "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
@@ -81,7 +82,8 @@ class SharedBarrier {
   uint64_t bits_;
 };
 
-/// Call after the first thread has initialised the barriers, before other threads of the cluster use them.
+/// Makes initialised barriers visible to the cluster: call it after the first thread has initialised them,
+/// and before other threads of the cluster use them.
 __device__ inline void publish_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -99,8 +101,9 @@ __device__ inline uint64_t wgmma_operand(const void* rows) {
   constexpr uint64_t kEightRows = 8 * 128 / 16, kSwizzle128 = 1;
   return uint64_t{shared_address(rows) >> 4} | uint64_t{1} << 16 | kEightRows << 32 | kSwizzle128 << 62;
 }
-/// Call before the first product whose accumulators were accessed by other instructions. It does not order
-/// ordinary stores to shared memory before wgmma's reads: operands have to be copied by TMA.
+/// Orders accesses to accumulators by other instructions before products: call it before the first product
+/// that uses such accumulators. It does not order ordinary stores to shared memory before wgmma's reads:
+/// operands have to be copied by TMA.
 __device__ inline void wgmma_begin() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }

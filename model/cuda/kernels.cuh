@@ -1,6 +1,6 @@
 // Building blocks of the primitive kernels: a map over elements, a map over rows, a sum over each row.
 //
-// All of them are bound by memory. A thread issues kItemsOf<T> scalar loads, each coalesced over its warp,
+// These kernels are bound by memory. A thread issues kItemsOf<T> scalar loads, each coalesced over its warp,
 // before it uses the first: one load at a time keeps too few bytes in flight to fill HBM.
 //
 // T is the type in memory, float, BFloat16 or Float16; values are f32 (model/cuda/half.cuh).
@@ -23,7 +23,7 @@ namespace stepladder {
 constexpr int kThreads = 256;
 constexpr int kMaxThreads = 1024;
 constexpr int kItems = 4;
-/// kItems, or twice as many for 16-bit types, so that as many bytes are in flight.
+/// kItems for f32, twice as many for 16-bit types: the same number of bytes in flight.
 template <class T>
 constexpr int kItemsOf = kItems* static_cast<int>(sizeof(float) / sizeof(T));
 
@@ -73,7 +73,8 @@ void launch(Queue& queue, void (*kernel)(Parameters...), dim3 grid, dim3 block, 
   if (early) ++queue.launched_early;
 }
 
-/// The number of columns as the int that row kernels count with; they may step past the end without overflow.
+/// The number of columns as an int. Row kernels count columns in ints, and may step past the end of a row
+/// without overflow.
 inline int column_count(int64_t cols) {
   check(cols <= INT_MAX / 2, "a row of ", cols, " elements, at most ", INT_MAX / 2);
   return static_cast<int>(cols);
@@ -223,7 +224,8 @@ __device__ float block_reduce(float x, Op op) {
   return warp_reduce(x, op);
 }
 
-/// f.write(row, sum over c of f.row(row)(i)), i = row * cols + c < n; a block has a row. T is what f reads.
+/// f.write(row, sum over c of f.row(row)(i)), i = row * cols + c < n; a block has a row. T is the type that f
+/// reads.
 template <class T, class F>
 __global__ void __launch_bounds__(kMaxThreads) sum_each_row_kernel(int64_t n, int cols, F f) {
   await_predecessor();

@@ -21,7 +21,7 @@ struct RowLayout {
   int warps;  // warps that share a row
 };
 
-/// The layout with fewer idle lanes; of two that are equal, the one with fewer warps to synchronise.
+/// The layout with fewer idle lanes; at a tie, the one with fewer warps to synchronise.
 RowLayout row_layout(int cols) {
   const auto warps = [cols](int held) { return static_cast<int>(ceil_div(cols, 32 * held)); };
   const int few = warps(kHeldFew), many = warps(kHeldMany);
@@ -29,7 +29,8 @@ RowLayout row_layout(int cols) {
   return {kHeldFew, few};
 }
 
-/// f(integral_constant<int, held>): one branch for each of the layouts that kernels are compiled for.
+/// f(integral_constant<int, held>{}): one branch for each number of held elements that kernels are compiled
+/// for.
 template <class F>
 void with_held(int held, F&& f) {
   if (held == kHeldMany) {
@@ -41,7 +42,7 @@ void with_held(int held, F&& f) {
 
 /// Sums each of x over the warps that share a row; every lane gets the sums. All of these warps must call
 /// this, and wait for no others. `of_warp` has a place for each warp of the block; two calls in succession
-/// need different ones.
+/// need different arrays.
 template <int kSums>
 __device__ void sum_over_row(float (&x)[kSums], float (*of_warp)[kSums], int warps) {
 #pragma unroll
@@ -71,8 +72,9 @@ struct Forward {
   const T *x, *w, *b;
 };
 
-/// Further destinations of a result: none, or FP8 in `to`, by way of `tile`, besides or instead of its
-/// tensor. A block takes as many rows as it works on at once, or the rows of a tile.
+/// Further destinations of a result: none (NoCopy), or FP8 in `to` by way of `tile` (Fp8Copy), besides or
+/// instead of the result's tensor. rows() is the number of rows that a block takes: as many as it works on at
+/// once, or those of a tile.
 struct NoCopy {
   static constexpr bool kFp8 = false;
   __host__ __device__ int rows(int at_once) const { return at_once; }
@@ -95,7 +97,7 @@ struct Fp8Copy {
     tile.words = static_cast<uint32_t*>(shared);
     per_scale = 1.0F / *to.scale;
   }
-  /// Elements c, c + 1, ... of a row that begins at `offset` and is row `at` of the tile.
+  /// Stores v as elements c, c + 1, ... of a row that begins at `offset` and is row `at` of the tile.
   __device__ void put(int64_t offset, int at, int c, const float (&v)[8]) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) amax = larger_magnitude(amax, v[i]);
@@ -111,8 +113,8 @@ struct Fp8Copy {
 constexpr int kNormWidth = 8;         // elements of a pack that becomes FP8
 constexpr int kQuantizingBlocks = 2;  // blocks of a multiprocessor
 
-/// Most threads of a block of layernorm_forward_kernel: twice as many for tiles of FP8 whose rows several
-/// warps share.
+/// Most threads of a block of layernorm_forward_kernel: twice as many if it writes FP8 and a lane holds
+/// kHeldFew elements of a row.
 template <class Copy>
 constexpr int forward_threads(int held) {
   return Copy::kFp8 && held == kHeldFew ? 2 * kThreads : kThreads;
@@ -253,9 +255,9 @@ constexpr int kColumnSums = 3;  // dw = sum_n dout * xhat, db = sum_n dout, dbia
 constexpr int kRowsRead = 3;         // dout, x and dx
 constexpr int kStaticShared = 1024;  // bytes; more than the static shared memory of these kernels
 
-/// Threads of a block of layernorm_backward_kernel, at most. 128-bit packs of 16-bit elements take the fewest
-/// registers: 12 warps then have their column sums and a row each, or 24 where a lane holds few of its
-/// elements.
+/// Most threads of a block of layernorm_backward_kernel. 128-bit packs of 16-bit elements take the fewest
+/// registers: those of 12 warps, or of 24 where a lane holds kHeldFew elements of a row, then suffice for the
+/// warps' column sums and a row each.
 constexpr int backward_threads(int width, int held) {
   return (width == 8 ? 384 : 256) * (held == kHeldFew ? 2 : 1);
 }
@@ -264,7 +266,7 @@ constexpr int backward_threads(int width, int held) {
 // rstd; partials[block] (3,C) = the block's share of the column sums.
 //
 // Each block takes every gridDim-th set of rows, so that a lane keeps the sums of its columns in registers to
-// the end; then the warps add theirs up in a fixed order. dx, dout and x are read once, dx written once.
+// the end; then the warps add up their sums in a fixed order. dx, dout and x are read once, dx written once.
 // While a row is computed with, the next is on its way to shared memory. A set is a row for each group of
 // warps, or a tile of FP8.
 template <class T, int kWidth, int kHeld, class Copy>
@@ -312,7 +314,7 @@ __global__ void __launch_bounds__(backward_threads(kWidth, kHeld), 1)
     const bool last = !Copy::kFp8 || at - group + groups >= set;
     const int64_t offset = (first + at) * cols, next_first = last ? first + step : first;
     const int next_at = last ? group : at + groups, end = exists(first, at) ? cols : 0;
-    // Elements past a row's end are 0, so that no branch separates the sums, which would also cost registers.
+    // Elements past a row's end are 0, since a branch would separate the sums and cost registers.
     Pack<T, kWidth> dout[kPacks] = {}, x[kPacks] = {}, dx[kPacks] = {};
     const float mean = end > 0 ? next_mean : 0.0F, rstd = end > 0 ? next_rstd : 0.0F;
     await_copies(0);
@@ -493,7 +495,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   to = narrow<T>(widen(to) + sum);
 }
 
-/// Null for an empty tensor.
+/// The data of `t`; null for an empty tensor.
 template <class T>
 T* optional_ptr(const Tensor& t) {
   return t.data ? t.ptr<T>() : nullptr;

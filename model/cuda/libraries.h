@@ -8,11 +8,12 @@
 
 namespace stepladder {
 
-/// Opens `part`. Throws UnsupportedError, which says how to get it, where it is missing; Error where it can't
-/// be opened.
+/// Opens `part`. Throws UnsupportedError where it is missing, saying how to get it; Error where it can't be
+/// opened.
 DynamicLibrary open_library(CudaPart part);
 
-/// Opens those of `parts` that are installed, so that other libraries which open them by name get these.
+/// Opens those of `parts` that are installed, so that other libraries which open a part by its name get the
+/// same file.
 void open_for_others(std::initializer_list<CudaPart> parts);
 
 }  // namespace stepladder

@@ -10,9 +10,9 @@
 namespace stepladder {
 namespace {
 
-/// The tensor into which an epilogue writes a bias gradient: db, or scratch (1,C) that is then added to db,
-/// since an epilogue only overwrites, in the type of its product `out`. Without data where scratch is too
-/// small.
+/// The tensor into which an epilogue writes a bias gradient. An epilogue only overwrites, in the type of its
+/// product `out`: where db is added to or has another type, the tensor is scratch (1,C), which is then added
+/// to db. Without data where scratch is too small.
 Tensor epilogue_gradient(const Cuda& cuda, const Tensor& db, Write write, const Tensor& out) {
   if (write == Write::set && db.dtype == out.dtype) return db;
   Tensor scratch{nullptr, out.dtype, {1, db.numel()}, db.name};

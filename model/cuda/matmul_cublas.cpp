@@ -46,7 +46,7 @@ void Matmul::run(Cuda& cuda) const {
   cuda.matmul_plans->perform(product, strategies);
 }
 
-// cuBLAS can add to its output alone, cuBLASLt to another matrix.
+// cuBLAS can add only to its own output; cuBLASLt can add to another matrix.
 void MatmulAdd::run(Cuda& cuda) const {
   if (out.numel() == 0) return;
   LtMatmul product = cuda.product(kName, out, a, b, op, Write::add).plus(addend.data);

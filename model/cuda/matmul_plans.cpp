@@ -22,8 +22,8 @@ constexpr uintptr_t kMaxAlignment = 256;
 // The leading dimension of an epilogue's auxiliary matrix must be a multiple of this.
 constexpr int64_t kAuxMultiple = 8;
 
-// A search measures this many algorithms of a strategy, once or twice; then those that came within kPromising
-// of the best, at most kFinalists, in kRounds rounds of about kRoundUs.
+// A search measures kCandidates algorithms of a strategy once or twice. Then it measures those that came
+// within a factor kPromising of the best, at most kFinalists, in kRounds rounds of about kRoundUs.
 constexpr int kCandidates = 16;
 constexpr double kPromising = 1.15;
 constexpr size_t kFinalists = 4, kRounds = 5;
@@ -78,7 +78,7 @@ bool declined(cublasStatus_t status) {
          status == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
-/// "TN 768x16384x768 bf16 epilogue 4 aligned 256"
+/// The key as text, for the cache and messages: "TN 768x16384x768 bf16 epilogue 4 aligned 256".
 std::string text_of(const MatmulKey& key) {
   const auto letter = [](cublasOperation_t op) { return op == CUBLAS_OP_T ? 'T' : 'N'; };
   return cat(letter(key.op_a), letter(key.op_b), ' ', key.m, 'x', key.n, 'x', key.k,
@@ -300,7 +300,7 @@ MatmulPlans::Plan MatmulPlans::fastest(const LtMatmul& request,
   std::ranges::stable_sort(plans, {}, &Plan::us);
   if (plans.size() > kFinalists) plans.resize(kFinalists);
 
-  // In turns, so that a drifting clock affects all of them alike.
+  // Time the plans in turns, so that a drifting clock affects all of them alike.
   std::vector<std::array<double, kRounds>> us(plans.size());
   const auto repeats = static_cast<int>(std::clamp(kRoundUs / best, 1.0, 20.0));
   for (size_t round = 0; round < kRounds; ++round)

@@ -57,17 +57,18 @@ struct LtMatmul {
   float alpha = 1.0F, beta = 1.0F;                     // factors of the product, and of C
 };
 
-/// One way to compute a product and what surrounds it: in cuBLASLt's epilogue, in ops after it, or both.
+/// One way to compute a product and the steps that follow it, such as GELU: in cuBLASLt's epilogue, in ops
+/// after the product, or both.
 struct MatmulStrategy {
   const char* name;                    // name in the cache; unique among the strategies for a request
   std::optional<LtMatmul> product;     // computed by cuBLASLt
   std::function<void()> epilogue_ops;  // run after the product
 };
 
-/// Chooses a strategy for each product and remembers it. Before search() has seen the product, that is the
-/// first strategy that is supported, with the algorithm that cuBLASLt expects to be fastest; afterwards it is
-/// the fastest one measured. A strategy without cuBLASLt is always supported, another one if the library has
-/// an algorithm. Throws UnsupportedError if none is supported: only cuBLASLt multiplies FP8.
+/// Chooses a strategy for each product and remembers it. Before search() has seen the product, the choice is
+/// the first supported strategy, with the algorithm that cuBLASLt expects to be fastest; afterwards it is the
+/// fastest one measured. A strategy without cuBLASLt is always supported, one with cuBLASLt if the library
+/// has an algorithm. Throws UnsupportedError if no strategy is supported: only cuBLASLt multiplies FP8.
 ///
 /// Split-k products are summed in f32 and in a fixed order: results are rounded once, and have the same bits
 /// every time.
@@ -124,7 +125,7 @@ class MatmulPlans {
   Tensor workspace_;
   std::map<MatmulKey, Plan> plans_;
   bool searching_ = false;
-  bool measuring_ = false;  // measuring strategies; their ops may perform() products that end unused
+  bool measuring_ = false;  // while strategies are measured: their ops may perform() products that end unused
   FoundAlgorithms cache_;   // the algorithms that searches read and found
   FoundAlgorithms chosen_;  // those of cache_ that this process uses
   int searched_ = 0, from_cache_ = 0;

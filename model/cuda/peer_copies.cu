@@ -195,9 +195,9 @@ void PeerCopies::wait(Barrier barrier, cudaStream_t stream) {
   if (result != CUDA_SUCCESS) throw Error(cat("cuStreamBatchMemOp failed: ", static_cast<int>(result)));
 }
 
-/// Sets this rank's flag at all other ranks, and waits for theirs. No rank sets a flag again before it was
-/// cleared: in between the rank waits at the other barrier, for a flag that this rank sets later. Flags are
-/// copied, since drivers from CUDA 13.1 on write values to a device's own memory alone.
+/// Sets this rank's flag at all other ranks, and waits for their flags here. A rank sets a flag again only
+/// after its receiver has cleared it: in between it waits at the other barrier for a flag that the receiver
+/// sets later. Flags are copied, since drivers from CUDA 13.1 on write values to a device's own memory alone.
 void PeerCopies::pass(Barrier barrier, cudaStream_t stream) {
   for (const Peer& peer : peers_)
     copy(flag(peer.flags.get(), barrier, world_.rank), set_, sizeof(uint32_t), stream);

@@ -15,17 +15,17 @@
 
 namespace stepladder {
 
-/// Each rank copies into the others' arenas (CUDA IPC), and then sets a flag there. Streams wait for flags
-/// without a kernel (cuStreamBatchMemOp), so all of it can be recorded in a graph.
+/// Collectives in which each rank copies into the other ranks' arenas (CUDA IPC), and then sets a flag there.
+/// Streams wait for flags without a kernel (cuStreamBatchMemOp), so a graph can record the whole collective.
 class PeerCopies {
  public:
   /// Returns the strings of all ranks, of one length, in the order of ranks.
   using AllGather = std::function<std::vector<std::string>(const std::string&)>;
 
-  /// Opens the other ranks' arenas, which are laid out as `arena`. Values that other ranks send to be summed
-  /// arrive in `receive_buffer`, a tensor of `arena`. Called by all ranks; `arena` outlives the last
-  /// collective. Throws UnsupportedError on all ranks where one of them can't: its device does not reach
-  /// another's, or they are on several machines.
+  /// Opens the other ranks' arenas, which have the layout of `arena`. Values that other ranks send to be
+  /// summed arrive in `receive_buffer`, a tensor of `arena`. Called by all ranks; `arena` outlives the last
+  /// collective. Throws UnsupportedError on all ranks if one of them can't open the others' arenas: its
+  /// device does not reach another rank's, or the ranks are on several machines.
   PeerCopies(Cuda& cuda, const Arena& arena, const Tensor& receive_buffer, const World& world,
              const AllGather& all_gather);
 
@@ -43,7 +43,7 @@ class PeerCopies {
     int rank = 0;
     Opened arena, flags;
   };
-  /// A run of elements of every rank's part of a tensor.
+  /// A run of elements, at the same place in every rank's part of a tensor.
   struct Piece {
     Tensor whole;
     int64_t begin = 0, n = 0;
@@ -74,7 +74,7 @@ class PeerCopies {
   const int64_t slot_;  // bytes of the receive buffer for each other rank
   const std::shared_ptr<void> flags_;
   uint32_t* const set_;      // a flag that is set, to copy
-  std::vector<Peer> peers_;  // from the next rank on, so that all ranks send to different ones
+  std::vector<Peer> peers_;  // from the next rank on, so that all ranks begin with different peers
 };
 
 }  // namespace stepladder

@@ -1,4 +1,5 @@
-// Range: names a stretch of the calling thread for profilers (NVTX); costs next to nothing without one.
+// Range: names a stretch of the calling thread for profilers (NVTX); costs next to nothing without a
+// profiler.
 #pragma once
 
 #include <nvtx3/nvToolsExt.h>

@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(32 * kLanes, 4)
   __shared__ float of_lane[kLanes][kWidth][32];
   const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
   const int64_t c = (static_cast<int64_t>(blockIdx.x) * 32 + lane) * kWidth;
-  // The last rows first: the kernel that wrote x has left them in L2.
+  // Take the last rows first: the kernel that wrote x has left them in L2.
   const int64_t chunk = gridDim.y - 1 - blockIdx.y;
   const int64_t begin = chunk * rows_per_chunk;
   const int64_t end = begin + rows_per_chunk < rows ? begin + rows_per_chunk : rows;
@@ -178,7 +178,8 @@ void sum_rows_into(Cuda& cuda, const Tensor& out, const Tensor& x, Write write) 
   const auto sum_into = [&]<class T, class Sum>(Sum* sums, const T* from, auto width) {
     constexpr int kWidth = width();
 
-    // First the sums of enough chunks to fill the device, but no more than fit into scratch; then their sum.
+    // Sum over chunks of rows, enough to fill the device but no more than fit into scratch; then add up these
+    // sums.
     const int64_t blocks = kBlocksPerMultiprocessor * cuda.multiprocessors;
     const int64_t chunks =
         std::min({ceil_div(rows, kRowChunk), kMaxRowChunks, ceil_div(blocks, ceil_div(cols, 32 * kWidth)),

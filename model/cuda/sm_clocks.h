@@ -12,8 +12,8 @@
 
 namespace stepladder {
 
-/// Reads clock64() on each SM by a kernel of one block an SM, which takes 4 us on an H200, at both ends of
-/// the work queued between. The kernel writes its results to host memory.
+/// Reads clock64() on each SM before and after the work that is timed, by a kernel of one block an SM, which
+/// takes 4 us on an H200. The kernel writes its results to host memory.
 class SmClocks {
  public:
   SmClocks(Device& device, int multiprocessors);
@@ -21,8 +21,8 @@ class SmClocks {
   /// Work that was queued after an earlier start() must be done.
   void start(Queue& queue);
   void stop(Queue& queue);
-  /// The cycles between start() and stop(), once both are done: the mean over the SMs that both read; empty
-  /// where there is no such SM.
+  /// The cycles between start() and stop(), once both are done: the mean over the SMs whose clocks start()
+  /// and stop() have both read; empty where there is no such SM.
   std::optional<double> cycles() const;
 
  private:

@@ -1,5 +1,5 @@
 // Softmax and log-softmax over the last dimension. A block has a row. A row too long for registers is read
-// twice, the second time backwards: if it does not fit into L1, its end is what L2 still has.
+// twice, the second time backwards: of a row that does not fit into L1, L2 still has the end.
 #include <cmath>
 
 #include "model/cuda/cuda.h"

@@ -31,9 +31,9 @@ __device__ uint32_t narrow_pair(float low, float high) {
   }
 }
 
-/// kWidth neighbours, moved in one access and kept as stored until they are computed with: half the registers
-/// of floats. `from` and `to` are aligned to the pack. Half a pack of 16-bit elements matches a whole pack of
-/// floats.
+/// kWidth neighbours, moved in one access and kept as stored until they are used: 16-bit elements then take
+/// half the registers of floats. `from` and `to` are aligned to the pack. Half a pack of 16-bit elements
+/// matches a whole pack of floats.
 template <class T, int kWidth>
 class Pack {
   static constexpr int kBytes = kWidth * static_cast<int>(sizeof(T));
@@ -136,7 +136,7 @@ void with_pack(DType dtype, bool wide, F&& f) {
   });
 }
 
-/// with_pack() for operands of one type, with rows of equal length: wide if `wide_access`, where all rows
+/// with_pack() for operands of one type, with rows of equal length: wide if `wide_access` is set and all rows
 /// start on 16 bytes.
 template <class F>
 void with_pack(std::initializer_list<Tensor> operands, bool wide_access, F&& f) {
@@ -144,7 +144,8 @@ void with_pack(std::initializer_list<Tensor> operands, bool wide_access, F&& f) 
   with_pack(first.dtype, wide_access && wide_rows(first.cols(), operands), std::forward<F>(f));
 }
 
-/// 2^x within 2^-22 of it, 0 where 2^x is subnormal: the unit from which every other exponential is built.
+/// 2^x within 2^-22 of its value, 0 where 2^x is subnormal: the instruction behind the fused kernels'
+/// exponentials.
 __device__ inline float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -152,7 +152,7 @@ struct AttentionForward {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// dqkv (B,T,3C) of AttentionForward.
+/// dqkv (B,T,3C), the gradient of AttentionForward's qkv.
 struct AttentionBackward {
   static constexpr const char* kName = "attention_backward";
   Tensor dqkv, dout, out, lse, qkv;

@@ -31,8 +31,8 @@ struct LogSoftmaxForward {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// dlogits = dlogp - exp(logp) * sum_v(dlogp); dlogits may be dlogp. Rows of both may be longer than logp's:
-/// the elements beyond are padding, neither read nor written.
+/// dlogits = dlogp - exp(logp) * sum_v(dlogp); dlogits may be dlogp. Rows of dlogits and dlogp may be longer
+/// than logp's: the elements beyond are padding, neither read nor written.
 struct LogSoftmaxBackward {
   static constexpr const char* kName = "log_softmax_backward";
   Tensor dlogits, dlogp, logp;

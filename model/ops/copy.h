@@ -26,7 +26,7 @@ struct Download {
 };
 
 /// staged = page-locked memory of Device::allocate_host(), on a queue of its own beside the ops, once the
-/// last Receive is done. Waits until the Stage before it is done with its host memory.
+/// last Receive is done. Waits until the previous Stage no longer reads its host memory.
 struct Stage {
   static constexpr const char* kName = "stage";
   Tensor staged;

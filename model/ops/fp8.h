@@ -24,7 +24,7 @@ inline bool quantized_fit(const Tensor& q, const Tensor& qt, const Tensor& x) {
   return (present(q) || present(qt)) && x.shape.rank() > 0 && rows && columns && same_scale;
 }
 
-/// q, qt of v = x (N,C); dbias (C; empty: none) += sum_n x.
+/// q and qt, the FP8 copies of v = x (N,C) and of its transpose; dbias (C; empty: none) += sum_n x.
 struct Quantize {
   static constexpr const char* kName = "quantize";
   Tensor q, qt, x, dbias = {};
@@ -36,9 +36,9 @@ struct Quantize {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// q (L,N,C), qt (L,C,N) of v = x (L,N,C). Each of the L matrices has its own scale, of (L,kScaleStride), and
-/// amax, of (L). Both are set before v is quantised: amax = max |x|, and the scale that UpdateScales computes
-/// from that amax alone. Reads x twice.
+/// q (L,N,C) and qt (L,C,N), the FP8 copies of v = x (L,N,C) and of its transposes. Each of the L matrices
+/// has its own scale, a row of (L,kScaleStride), and its own amax, one of (L). Both are set before v is
+/// quantised: amax = max |x|, and scale as UpdateScales computes it from that amax alone. Reads x twice.
 struct QuantizeToFit {
   static constexpr const char* kName = "quantize_to_fit";
   Tensor q, qt, x;
@@ -58,7 +58,7 @@ inline bool slopes_fit(const Tensor& slopes, const Tensor& x) {
   return slopes.dtype == DType::f8e4m3 && same_shape(slopes, x);
 }
 
-/// q, qt of v = gelu(x), tanh form; slopes (N,C; empty: none).
+/// q and qt, the FP8 copies of v = gelu(x), tanh form, and of its transpose; slopes (N,C; empty: none).
 struct QuantizeGelu {
   static constexpr const char* kName = "quantize_gelu";
   Tensor q, qt, x, slopes = {};
@@ -70,7 +70,8 @@ struct QuantizeGelu {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// q, qt of v = dout * gelu'(x), dbias (C) += sum_n v; operand x is GELU's input (N,C), or its slopes.
+/// q and qt, the FP8 copies of v = dout * gelu'(x) and of its transpose; dbias (C) += sum_n v. Operand x is
+/// GELU's input (N,C), or its slopes.
 struct QuantizeGeluBackward {
   static constexpr const char* kName = "quantize_gelu_backward";
   Tensor q, qt, dbias, dout, x;
@@ -82,9 +83,9 @@ struct QuantizeGeluBackward {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// LinearForward and QuantizeGelu: y = x w^T + b of e4m3 x (N,K), w (C,K); e4m3 q, qt of v = gelu(y), and
-/// slopes. With slopes, y is scratch: on CUDA it may stay unwritten, and gelu() is then applied before y is
-/// rounded.
+/// LinearForward and QuantizeGelu in one op: y = x w^T + b of e4m3 x (N,K), w (C,K); e4m3 q, qt of v =
+/// gelu(y), and slopes. With slopes, y is scratch: on CUDA it may stay unwritten, and gelu() is then applied
+/// before y is rounded.
 struct LinearQuantizeGelu {
   static constexpr const char* kName = "linear_quantize_gelu";
   Tensor q, qt, y, x, w, b, slopes = {};
@@ -100,9 +101,9 @@ struct LinearQuantizeGelu {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// Matmul and QuantizeGeluBackward: e5m2 q, qt of v = (dout wt^T) * gelu'(y), dbias (C) += sum_n v, of e5m2
-/// dout (N,K) and e4m3 wt (C,K); operand y is GELU's input (N,C), or its slopes. dy (N,C) is scratch: on CUDA
-/// it may stay unwritten, and the product is then not rounded to it.
+/// Matmul and QuantizeGeluBackward in one op: e5m2 q, qt of v = (dout wt^T) * gelu'(y), dbias (C) += sum_n v,
+/// of e5m2 dout (N,K) and e4m3 wt (C,K); operand y is GELU's input (N,C), or its slopes. dy (N,C) is scratch:
+/// on CUDA it may stay unwritten, and the product is then not rounded to dy's type.
 struct LinearQuantizeGeluBackward {
   static constexpr const char* kName = "linear_quantize_gelu_backward";
   Tensor q, qt, dbias, dy, dout, wt, y;
@@ -119,8 +120,8 @@ struct LinearQuantizeGeluBackward {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// losses of CrossEntropyForward, and q (B,T,Vp) of v, the gradient that CrossEntropyForwardBackward
-/// computes. Leaves logits alone. On CUDA Vp is a multiple of 16.
+/// losses of CrossEntropyForward, and q (B,T,Vp), the FP8 copy of v, the gradient that
+/// CrossEntropyForwardBackward computes. Leaves logits alone. On CUDA Vp is a multiple of 16.
 struct QuantizeCrossEntropy {
   static constexpr const char* kName = "quantize_cross_entropy";
   Tensor q, losses, logits, targets;
@@ -134,8 +135,8 @@ struct QuantizeCrossEntropy {
 };
 
 /// q and qt, the FP8 copies of v and of its transpose, where v = LayerNormForward of x (N,C), not rounded to
-/// 16 bits before; and the rows' mean and rstd (N). On CUDA, C is at most
-/// 3840, and 32 rows of FP8 have to fit into shared memory.
+/// 16 bits before; and the rows' mean and rstd (N). On CUDA, C is at most 3840, and 32 rows of FP8 have to
+/// fit into shared memory.
 struct QuantizeLayerNorm {
   static constexpr const char* kName = "quantize_layernorm";
   Tensor q, qt, mean, rstd;
@@ -153,7 +154,7 @@ struct Fp8Pair {
   Tensor q, qt;
 };
 
-/// LayerNormBackward, and q, qt of v = the new dx as stored.
+/// LayerNormBackward, and q and qt, the FP8 copies of v = the new dx as stored and of its transpose.
 struct QuantizeLayerNormBackward {
   static constexpr const char* kName = "quantize_layernorm_backward";
   Fp8Pair quantized;

@@ -47,7 +47,7 @@ enum class OpKind {
   memset,
   communication,
 };
-/// "GEMM", "LayerNorm", ...
+/// The name of a kind: "GEMM", "LayerNorm", ...
 const char* name_of(OpKind kind);
 
 /// A tensor that an op reads or writes, and how many of its bytes: all of them unless said otherwise; 0 for

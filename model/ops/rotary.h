@@ -2,8 +2,8 @@
 // heads of a row of qkv (B,T,3C), each of HS = C / NH channels, HS even; the values behind them stay as they
 // are.
 //
-// QK-norm: each head is divided by its root mean square, without a gain. Dehghani et al. 2023 normalise q and
-// k by a LayerNorm, the nanoGPT speedrun (github.com/KellerJordan/modded-nanogpt) in this way.
+// QK-norm: each head is divided by its root mean square, without a gain, as in the nanoGPT speedrun
+// (github.com/KellerJordan/modded-nanogpt). Dehghani et al. 2023 normalise q and k by a LayerNorm.
 // Rotary embedding (Su et al. 2021), of halves as GPT-NeoX and LLaMA have it: channels i and i + HS/2 of a
 // head at position t are rotated by the angle t * base^(-2i/HS).
 #pragma once
@@ -47,9 +47,10 @@ inline Operand queries_and_keys(const Tensor& qkv) {
   return first_columns(qkv, qkv.cols() / 3 * 2);
 }
 
-/// In place, for each head x of q and k: with rstd (B,T,2NH) f32, rstd = 1 / sqrt(mean(x^2) + kRmsNormEps)
-/// and x *= rstd; with a table (RotaryTable's, at least T,HS/2,2), its halves (x1, x2) become
-/// (x1 cos - x2 sin, x2 cos + x1 sin). Rounded once. Either may be left out. CUDA takes HS up to 128.
+/// In place, for each head x of q and k, with a result that is rounded once. With rstd (B,T,2NH) f32: rstd =
+/// 1 / sqrt(mean(x^2) + kRmsNormEps) and x *= rstd. With a table (RotaryTable's, at least T,HS/2,2): x's
+/// halves (x1, x2) become (x1 cos - x2 sin, x2 cos + x1 sin). rstd or table may be left out. CUDA takes HS up
+/// to 128.
 struct QkNormRotaryForward {
   static constexpr const char* kName = "qk_norm_rotary_forward";
   Tensor qkv, rstd, table;
