@@ -34,7 +34,7 @@ std::string problem(const Option& option, const std::string& text) {
     if (!value)
       return cat("'", printable(text, 200), "' is not a ", std::is_integral_v<T> ? "whole " : "", "number");
     auto number = static_cast<double>(*value);
-    if constexpr (std::is_same_v<T, float>) number = of_float(number);  // 1e-9 is in range from 1e-9 up
+    if constexpr (std::is_same_v<T, float>) number = of_float(number);  // so 1e-9 passes a minimum of 1e-9
     const auto& [min, max, choices] = option.allowed;
     if (number >= min && number <= max) return "";
     const bool bounded = max < std::numeric_limits<double>::max();

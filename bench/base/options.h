@@ -53,11 +53,11 @@ struct Command {
   std::function<int()> run;                  // returns the exit code
   std::string footer = {};                   // below the help
   std::vector<std::string>* rest = nullptr;  // receives the words after the options, unparsed
-  bool takes_rung = false;                   // whether the first of those words is a rung
+  bool takes_rung = false;                   // whether the first word of `rest` is a rung
   std::set<std::string> usual = {};  // options that --help shows, empty: all; --help-all shows every option
 };
 
-/// A command that takes the options() of an Options object of its own, which `run` receives.
+/// A command with the options() of a new Options object, which `run` receives.
 template <class Options>
 Command command(const char* name, const char* about, int (*run)(Options&), std::set<std::string> usual = {}) {
   const auto options = std::make_shared<Options>();

@@ -12,7 +12,7 @@ namespace stepladder {
 /// A line that keeps the reader from misreading the tables.
 struct Note {
   std::string text;
-  bool warning = false;  // about the measurement; else how to read it
+  bool warning = false;  // a warning about the measurement; else how to read the tables
 };
 
 /// A number that answers a question, "Fastest step: 27.55 ms", with details in `more`. Only the page shows
@@ -28,8 +28,7 @@ struct Section {
   std::vector<Table> tables = {};  // each with its own heading, if any
   std::vector<Note> notes = {};
 
-  /// "x baseline: times as fast as the lowest rung.": the meaning of each column shown, where it has one,
-  /// once.
+  /// The meanings of the columns shown, each once: "x baseline: times as fast as the lowest rung.".
   std::string legend(bool wide = true) const;
   /// The section for a terminal: the heading as it is, sentences and notes folded to the terminal's width,
   /// and the tables as Table::terminal() has them.

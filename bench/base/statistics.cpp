@@ -55,8 +55,8 @@ Estimate median_over_rounds(std::span<const double> rounds) {
   if (n < 2) return estimate;
   std::vector<double> sorted(rounds.begin(), rounds.end());
   std::ranges::sort(sorted);
-  // Left out at each end: the largest number such that so many rounds or fewer lie below the true median in
-  // at most 2.5 % of cases.
+  // How many rounds to leave out at each end: the largest k such that, in at most 2.5 % of cases, k rounds or
+  // fewer lie below the true median.
   const boost::math::binomial lie_below(static_cast<double>(n), 0.5);
   const auto out = static_cast<size_t>(quantile(lie_below, 0.025));
   estimate.interval = Interval{sorted[out], sorted[n - 1 - out]};

@@ -33,8 +33,8 @@ std::optional<Estimate> scaled(const std::optional<Estimate>& estimate, double f
 /// Fewest rounds that have a 95 % interval: the range of n rounds holds the true median with a probability of
 /// 1 - 2^(1-n).
 inline constexpr int64_t kLeastRoundsForInterval = 6;
-/// What an interval over so many rounds is called: "95 % interval", or below six "range (75 %)"; "interval"
-/// below two, where there is none.
+/// What an interval over so many rounds is called: "95 % interval" from six rounds on, "range (75 %)" for two
+/// to five; "interval" for one round, which has no interval.
 std::string interval_name(int64_t rounds);
 
 /// Median over rounds with its 95 % interval: the k-th smallest and largest of n rounds, where fewer than k
@@ -43,8 +43,8 @@ std::string interval_name(int64_t rounds);
 /// within a run are correlated. Throws std::invalid_argument on no rounds.
 Estimate median_over_rounds(std::span<const double> rounds);
 
-/// Steps at the head of a run to leave out of its summary: at least `requested`, and more while one of the
-/// last two left out lies outside the range of the steps kept, up to half of those that were to be timed. All
+/// How many first steps of a run its summary leaves out: at least `requested`, and more while one of the last
+/// two left out lies outside the range of the steps kept, up to half of the steps after `requested`. All
 /// steps when the run is no longer than `requested`.
 size_t warmup_steps(std::span<const double> step_ms, size_t requested);
 

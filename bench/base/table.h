@@ -49,8 +49,8 @@ class Table {
   struct Column {
     std::string title;
     Align align = Align::right;
-    int spare = 0;         // left out where there is no room: 1 before 2; 0 never
-    bool reasons = false;  // last column only: cells "crash: why", whose why may stand below the table
+    int spare = 0;         // order of leaving columns out where there is no room: 1 first; 0: never
+    bool reasons = false;  // last column only: cells are "crash: why"; the why may stand below the table
     std::string unit = {};
     std::string meaning = {};
 
@@ -74,8 +74,8 @@ class Table {
   /// reasons that don't fit stand below the table, with only their first word in the cell. Any other last
   /// column may go beyond the width.
   std::string terminal(bool wide = false, size_t width = terminal_width(STDOUT_FILENO, kWidth)) const;
-  /// A GitHub table; markup in cells is escaped. A `least` above 0 leaves out intervals, and spare columns
-  /// below it.
+  /// The table in GitHub's Markdown; markup in cells is escaped. A `least` above 0 leaves out intervals, and
+  /// the columns whose `spare` is from 1 to `least` - 1.
   std::string markdown(int least = 0) const;
   /// The table as CSV (RFC 4180 with Unix line ends); the columns' titles are the first line.
   std::string csv() const;

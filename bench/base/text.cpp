@@ -46,8 +46,8 @@ bool is_control(char32_t code) {
          (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
 }
 
-/// `text` with '?' for each byte of its bad characters. `bad` gets a character's code, if it has one, and
-/// bytes.
+/// `text` with '?' for each byte of its bad characters. `bad` judges a character by its code, if it has one,
+/// and its bytes.
 template <class Bad>
 std::string without(std::string text, const Bad& bad) {
   for (size_t i = 0, size = 0; i < text.size(); i += size) {
@@ -182,7 +182,7 @@ size_t text_width(const std::string& text) {
 }
 
 std::string box(std::vector<std::pair<std::string, std::string>> rows, size_t width) {
-  constexpr size_t kFrame = 7, kLeast = 20;  // columns: of the frame; fewest of a value
+  constexpr size_t kFrame = 7, kLeast = 20;  // columns of the frame; fewest columns of a value
   size_t left = 0, right = 0;
   for (auto& [name, value] : rows) {
     value = printable(value, kMaxCell);

@@ -45,7 +45,8 @@ std::string valid_utf8(std::string text);
 /// Foreign text, safe on a terminal: each byte of a control character or of invalid UTF-8 becomes '?', except
 /// the characters in `allowed`.
 std::string without_controls(std::string text, std::string_view allowed = "");
-/// without_controls(text) on one line, cut with "..." to `limit` bytes, where a UTF-8 character begins.
+/// without_controls(text), which is one line. A text over `limit` bytes is cut to that length, or before the
+/// UTF-8 character that would be split, and "..." is appended.
 std::string printable(std::string_view text, size_t limit);
 /// A number with its noun: "1 round", "2 rounds".
 std::string counted(const std::string& number, const std::string& noun);

@@ -75,7 +75,8 @@ int count_at(const Json& row, const char* key, int fallback, int64_t least, int6
   return static_cast<int>(count_if(row, key, least, most).value_or(fallback));
 }
 
-/// Throws InputError for a key outside `known`, with the nearest known key.
+/// Checks that all keys of an object are in `known`. Throws InputError for another key, with the nearest
+/// known one.
 void check_keys(const Json& object, const std::vector<std::string>& known) {
   for (const auto& [key, value] : object.items())
     if (std::ranges::find(known, key) == known.end())
@@ -83,7 +84,7 @@ void check_keys(const Json& object, const std::vector<std::string>& known) {
           cat("unknown key '", printable(key, 60), "': did you mean '", nearest(key, known), "'?"));
 }
 
-/// Throws InputError unless `name` can be a path's part, a list's item and a table's cell.
+/// Checks that `name` can be a path's part, a list's item and a table's cell. Throws InputError if it can't.
 void check_name(const std::string& name) {
   const auto good = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-' || c == '.'; };
   if (name.empty() || name.size() > 60 || !std::ranges::all_of(name, good) ||
@@ -135,7 +136,7 @@ Rung without_row(const Ladder& ladder, const Rung& rung, const Rung& last, const
     row.math = ladder.find(rung.parent).math;
     row.tolerance = ladder.find(rung.parent).tolerance;
   }
-  for (const Rung& other : ladder.rungs)  // rungs whose place this one had taken are back
+  for (const Rung& other : ladder.rungs)  // rungs that this one had replaced are back
     if (other.name <= last.name && other.name != rung.name &&
         (other.subsumed_by.empty() || other.subsumed_by == rung.name))
       row.compute_capability = std::max(row.compute_capability, other.compute_capability);
@@ -223,8 +224,8 @@ Switch switch_from(const Json& json) {
   return one;
 }
 
-/// Throws InputError for too many switches, two of one name, or one that excludes itself or an unknown
-/// switch.
+/// Checks a ladder's switches. Throws InputError for too many, for two of one name, and for one that excludes
+/// itself or an unknown switch.
 void check_switches(const std::vector<Switch>& switches) {
   if (switches.size() > kMaxSwitches)
     throw InputError(cat("switches: ", switches.size(), " are more than ", kMaxSwitches));

@@ -17,18 +17,18 @@ namespace stepladder {
 /// One row of a ladder file.
 struct Rung {
   std::string name;  // "01_causal_mask"
-  /// The rung whose executable it runs: itself, or a rung that differs by the batch or the ladder alone.
+  /// The rung whose executable this rung runs: itself, or a rung that differs only by batch or ladder.
   std::string trainer;
   std::string parent;  // the rung that this one changes; "" for the first
   std::string group;   // "fused kernels", a group that published tables have as one step; or ""
   std::string changes;
-  int compute_capability = 0;                     // least that it needs, 80 for sm_80; 0: any
+  int compute_capability = 0;                     // least that the rung needs, 80 for sm_80; 0: any
   int devices = 1;                                // fewest devices that it runs on
   std::optional<MathMode> math = MathMode::fp32;  // nothing if a ladder file leaves it out
   double tolerance = 0.0;  // most relative difference of a step's loss from the first rung's; infinite: any
   BatchSize batch = BatchSize::usual;
   int64_t own_batch = 0;  // the batch of BatchSize::own
-  /// Whether it stands beside the ladder, without a number: no rung builds on it, and it isn't ablated.
+  /// Whether the rung stands beside the ladder, without a number: no rung builds on it, and it isn't ablated.
   bool beside = false;
   /// Whether its optimizer state is cut into equal parts, one for each device.
   bool sharded = false;
@@ -49,13 +49,13 @@ struct Rung {
   // Only rungs of ladder files have the following.
 
   std::vector<std::string> environment;  // "NAME=value"
-  /// The trainer's source files, among them `shown` and files that its command names: their changes are
-  /// noticed.
+  /// The trainer's source files, among them `shown` and files that its command names. They are hashed, so
+  /// that a change is noticed.
   std::vector<std::string> sources;
   std::vector<std::string> version;  // a command whose output is hashed with the sources
 
-  /// Whether its change is merged out of the tuned rung, and alone into the first. Rungs that differ by batch
-  /// or devices are not ablated.
+  /// Whether the rung is ablated: its change is merged out of the tuned rung and, alone, into the first rung.
+  /// Rungs of another batch, on several devices or beside the ladder are not ablated, nor is the first rung.
   bool ablated() const { return batch == BatchSize::usual && devices == 1 && !beside && !parent.empty(); }
   /// Whether its weights, gradients and activations take 16 bits.
   bool in_16_bits() const { return math == MathMode::half || math == MathMode::fp8; }
@@ -77,7 +77,8 @@ inline constexpr int64_t kMaxWorkload = 1'000'000;
 /// The most devices, and so processes, of a run.
 inline constexpr int64_t kMaxDevices = 1024;
 
-/// An option of a trainer that can be on or off, whatever the other switches are, but for `excludes`.
+/// An option of a trainer that can be on or off independently of the other switches, except those in
+/// `excludes`.
 struct Switch {
   std::string name, changes;
   std::vector<std::string> on, off;   // words of the command that switch it on, and off
@@ -95,7 +96,7 @@ struct Ladder {
   WorkloadDefaults workload;
   std::vector<Rung> rungs;  // lowest first
   std::vector<Switch> switches = {};
-  std::optional<Rung> switched = {};  // fields for all rungs, {switches} still in the command
+  std::optional<Rung> switched = {};  // the trainer's fields, with {switches} in its command
 
   bool built_in() const { return folder.empty(); }
   /// Whether this is the default ladder, ours of time.
@@ -149,7 +150,7 @@ struct Ablation {
   /// "merge", or the path of the file written by hand, from the root of the sources. "": nothing is built,
   /// since `rung` changes nothing in the reference.
   std::string source;
-  /// The trainer's own row: its math mode, what it needs, and the tolerance of its loss.
+  /// The ablation as a rung: its math mode, what it needs, and the tolerance of its loss.
   Rung row;
 
   /// Why nothing is built: "changes nothing in 13_cuda_graphs: 05_mixed_precision takes its place"; "" where
@@ -173,14 +174,14 @@ Rung row_of(const std::string& trainer);
 /// The mode's name in files: "fp32", "tf32", "half", "fp8".
 const char* name_of(MathMode mode);
 
-/// What is odd about the "math" of a ladder file's trainer, beside the config that the trainer told: it is
-/// missing, though MFU of the trainer's model could be told with it; or it has another width than "dtype". ""
-/// where nothing is odd.
+/// What is odd about the "math" of a ladder file's trainer, given the config that the trainer reported.
+/// missing_math(): "math" is missing, though the MFU of the trainer's model needs nothing else.
+/// contradicted_math(): "math" has another width than the config's "dtype". "" where nothing is odd.
 std::string missing_math(std::optional<MathMode> math, const Json& config);
 std::string contradicted_math(std::optional<MathMode> math, const Json& config);
 
-/// Throws InputError, with numbers that would do, where `devices` cannot share the optimizer state of a model
-/// of so many channels in equal parts.
+/// Checks that the devices of a sharded rung can share the optimizer state of a model of so many channels in
+/// equal parts. Throws InputError, with numbers of devices that can, where they can't.
 void check_devices(const Rung& rung, int64_t channels, int64_t devices);
 
 }  // namespace stepladder

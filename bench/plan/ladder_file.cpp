@@ -34,7 +34,7 @@ bool is_ladder(const Json& json) {
          (json.contains("name") || json.contains("rungs") || json.contains("switches"));
 }
 
-/// Throws InputError naming the file where the ladder of results makes no sense.
+/// Checks the ladder that results record. Throws InputError, naming the file, where it makes no sense.
 void check_ladder(const Results& results, const std::string& path) try {
   ladder_of(results);
 } catch (const InputError& e) {

@@ -18,8 +18,8 @@ Ladder ladder_at(const std::string& path);
 std::string commit_of(const Ladder& ladder);
 /// The ladder that results record; the ladder of time where they record none.
 Ladder ladder_of(const Results& results);
-/// load_results() and load_parts() that also throw InputError, naming the file, where its ladder makes no
-/// sense.
+/// Call load_results() and load_parts(), and check the ladder that the file records. Throw InputError, naming
+/// the file, also where that ladder makes no sense.
 Results load_measured(const std::string& path);
 std::vector<Part> load_measured_parts(const std::string& path);
 

@@ -20,8 +20,8 @@ struct Side {
   void add(Run run);
 };
 
-/// Measures pairs of runs. Both sides' plans have the same rungs and workloads, and as many rounds as there
-/// are pairs at most.
+/// Measures pairs of runs. The plans of both sides have the same rungs, workloads and rounds; the number of
+/// rounds is the most pairs measured.
 class PairedRuns {
  public:
   PairedRuns(Side& base, Side& next);

@@ -52,7 +52,7 @@ const Run* baseline_of(const Json& config, const std::string& first, const std::
   return found == finished.end() ? nullptr : &*found;
 }
 
-/// Calls a run diverged that learns something else than the baseline on the same data or, in a long run,
+/// Marks a run as diverged if it learns something else than the baseline on the same data or, in a long run,
 /// learns worse. A peer starts from other weights: its losses are recorded, not compared.
 void check_learning(Run& run, double tolerance, const std::string& first, const std::vector<Run>& finished) {
   if (run.status != Status::ok || !run.peer.empty() || run.variant == first) return;
@@ -75,8 +75,8 @@ void check_learning(Run& run, double tolerance, const std::string& first, const 
   if (!run.reason.empty()) run.status = Status::diverged;
 }
 
-/// Compares earlier runs with the first baseline, which has just been measured: rungs of a shuffled round,
-/// and of rounds in which the baseline failed.
+/// Compares earlier runs with the first baseline, which has just been measured. Such runs come first in a
+/// shuffled round, and after rounds in which the baseline failed.
 void check_earlier(const Plan& plan, const std::string& first, ResultsFile& file) {
   std::vector<Run> diverged;
   for (Run run : file.results().runs) {
@@ -94,7 +94,7 @@ void check_earlier(const Plan& plan, const std::string& first, ResultsFile& file
   }
 }
 
-/// The words of the options that a rung is given.
+/// The options that a rung is given, as words of its command line.
 std::vector<std::string> rung_arguments(const RungSettings& s, const Workload& workload, int64_t batch) {
   std::vector<std::string> arguments = {"--model", *s.model,
                                         "--batch", std::to_string(batch),
@@ -265,7 +265,7 @@ Json carry_out(const Plan& plan, ResultsFile& file) {
     }
     std::vector<Workload> workloads = workloads_of(plan, round);
     const auto is_due = [&](const Workload& workload) { return !measured.find(workload.row(), round); };
-    // Runs that are compared within a round are of one card, on the CPU of one host.
+    // Runs of one round are compared, so they have to be of one card, or on the CPU of one host.
     const auto elsewhere = [&](const Run& run) {
       return in_round(run) && measured.device_of(run) != identity_of(plan.device);
     };

@@ -28,8 +28,8 @@ Program program_of(const Ablation& ablation);
 /// Whether the executable of a rung of ours is in `folder`.
 bool is_built(const Rung& rung, const std::string& folder = bin_dir());
 
-/// Options that make a rung look for its largest batch where no plan names one; empty for a rung that takes
-/// the usual batch.
+/// Options that make a rung look for its largest batch where no plan names a batch; empty for a rung that
+/// takes the usual batch.
 std::vector<std::string> own_batch_arguments(const Rung& rung);
 
 /// Why a rung can't run on the devices here; "" when it can.

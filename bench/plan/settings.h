@@ -78,7 +78,8 @@ struct RungSettings {
   /// Throws InputError for options that contradict each other.
   void check() const;
   /// The model and batch asked for: --model or the checkpoint's shape, then the overrides. Fills the optional
-  /// fields in, so that the table shows what is used. Throws InputError.
+  /// fields in, so that options() show what is used. Throws InputError for an unknown model, an impossible
+  /// shape or a bad checkpoint.
   Config resolve();
 
   /// How the backend is to run the ops.

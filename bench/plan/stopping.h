@@ -9,7 +9,7 @@
 namespace stepladder {
 
 struct Stopping {
-  int64_t rounds = 1;  // fewest rounds, and all without until_ci
+  int64_t rounds = 1;  // fewest rounds; without until_ci, all rounds
   /// Stop once every row has kLeastRoundsForInterval rounds and its interval's half-width is at most this, in
   /// percent ..
   std::optional<double> until_ci;
@@ -18,8 +18,8 @@ struct Stopping {
 };
 
 /// Half the width of the widest interval of a variant's median step, in percent of the median, over the
-/// variants that are ok. Infinite where the numbers of one are of fewer rounds than `least_rounds`; nothing
-/// while there is no interval.
+/// variants that are ok. Infinite where a variant's numbers come from fewer than `least_rounds` rounds;
+/// nothing while no variant has an interval.
 std::optional<double> widest_interval_percent(const Results& results, int64_t least_rounds = 0);
 
 /// Seconds that the runs took together.

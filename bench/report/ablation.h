@@ -17,10 +17,11 @@ inline constexpr const char *kWithout = "without", *kOnly = "only", *kBoth = "bo
 /// The variant of two switches alone: "both/compile+fused".
 std::string pair_of(const std::string& one, const std::string& other);
 
-/// The last rung of usual batch for one device, out of which rungs are left; the first rung where there is no
-/// other.
+/// The last rung that is ablated(), out of which the "without" ablations leave a rung; the first rung of the
+/// ladder where none is ablated.
 const Rung& tuned_rung(const Ladder& ladder = stepladder::ladder());
-/// The tuned rung of the results: the ladder may have grown since.
+/// The last ablated() rung that the results have, since the ladder may have grown; kAllOn where switches were
+/// ablated.
 std::string tuned_rung(const Results& results);
 
 /// Whether a variant is called as "without/03_fused_adamw", "only/03_fused_adamw" or "both/compile+fused".
@@ -34,7 +35,7 @@ struct Gain {
   /// round.
   std::string status = "ok";
   std::string reason = {};
-  Estimate ratio = {};  // of times per token in rounds of both undisturbed; over 1: `after` is faster
+  Estimate ratio = {};  // of times per token, over rounds without disturbance; over 1: `after` is faster
   std::optional<Sooner> to_loss = {};  // of runs until a loss, where both reached it
   int64_t saved_bytes = 0;             // live peak of `before` less that of `after`
 
@@ -53,8 +54,8 @@ void fields(Archive& a, Any<Gain> auto& x) {
   a.if_any("to_loss", x.to_loss);
 }
 
-/// A rung or a switch on a workload, ablated. A rung that looks for its batch is there once, against the
-/// largest of the other batches.
+/// A rung or a switch on a workload, ablated. A rung that looks for its batch has a single row, compared with
+/// others at their largest batch.
 struct AblatedRung {
   std::string rung;
   Json config;                  // model, B and T of the trainer it is measured against

@@ -49,8 +49,8 @@ std::string on_devices(const Findings& file, const ResultRow& best) {
   return !more ? "" : devices == 1 ? " on one device" : cat(" on ", devices, " devices");
 }
 
-/// How many of the rungs learn as the first one does, on every workload; "" where the rungs' speed says
-/// something, or fewer than two could be compared.
+/// A sentence on how many rungs learn as the first rung does on every workload; "" where the rungs' speed
+/// says something, or fewer than two rungs could be compared.
 std::string learning(const Findings& file) {
   const std::string& first = file.ladder.rungs.front().name;
   if (!file.ladder.built_in() || std::ranges::none_of(file.rows, emulates)) return "";
@@ -228,8 +228,8 @@ struct AgainstPeer {
   double apart;  // how far the batch is from the one wanted, in powers of two
 };
 
-/// For each peer the speed-up at the batch nearest to that of `like`, of the fastest rung there of the same
-/// math.
+/// For each peer the speed-up, at the batch nearest to that of `like`, of the fastest rung with the math mode
+/// of `like`.
 std::vector<AgainstPeer> nearest_peers(const std::vector<NamedFindings>& files, const ResultRow& like) {
   const auto setting = [](const ResultRow& row) {
     return std::tuple(text_at(row.config, "model"), text_at(row.config, "T"), world_size(row.config));

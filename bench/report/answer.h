@@ -27,8 +27,8 @@ const ResultRow* fastest_rung(const Findings& file);
 /// Whether the losses of `row` could be compared with those of `first`.
 bool has_reference(const ResultRow& row, const std::vector<ResultRow>& rows, const std::string& first);
 
-/// How many times faster the fastest rung is than each peer's fastest on its workload, within rounds.
-/// Throttled rows don't count, and rungs on several devices only where there are no others.
+/// How many times faster the fastest rung is than each peer's fastest rung on the same workload, compared
+/// round by round. Throttled rows don't count, and rungs on several devices only where there are no others.
 std::vector<Speedup> against_peers(const Findings& file);
 
 struct Answer {
@@ -40,8 +40,8 @@ struct Answer {
 /// certificates: which rungs are certified. `ratios_only` leaves out milliseconds, tokens and bytes.
 Answer answer_of(const Findings& file, bool ratios_only);
 
-/// The answer in numbers, each with what it is of. A peer that `one` lacks on the workload is taken from
-/// `others` of the device, or from the nearest batch. Empty where speed says nothing.
+/// The answer in numbers, each with a title. A speed-up over a peer that `one` lacks on the workload is taken
+/// from `others`, files of the same device, at the nearest batch. Empty where speed says nothing.
 std::vector<Fact> facts_of(const NamedFindings& one, const std::vector<NamedFindings>& others,
                            bool ratios_only);
 

@@ -44,8 +44,8 @@ double rounded_to(int digits, double value) {
 
 constexpr size_t kFirstSteps = 99;
 
-/// Leaves of a run until a loss its first steps and the last one, and at each evaluation the seconds of all
-/// steps until then.
+/// Keeps only the first steps and the last one of a run until a loss, and writes into each evaluation the
+/// seconds of all steps until then.
 void shorten_until_loss(Run& run) {
   double ms = 0.0;
   size_t steps = 0;
@@ -60,7 +60,7 @@ void shorten_until_loss(Run& run) {
     run.steps.erase(run.steps.begin() + static_cast<std::ptrdiff_t>(first), run.steps.end() - 1);
 }
 
-/// Leaves of each rank's step times the median of those after the warm-up.
+/// Replaces each rank's step times by the median of those after the warm-up.
 void shorten_ranks(Run& run) {
   const auto warmup = static_cast<size_t>(run.summary->warmup_steps);
   for (Rank& rank : run.ranks) {
@@ -70,7 +70,8 @@ void shorten_ranks(Run& run) {
   }
 }
 
-/// An archive that names the numbers and words of a struct at `place`, as csv_of() has columns.
+/// An archive that lists the numbers and words of a struct at `place` in `columns`, in the form that csv_of()
+/// takes.
 struct PlainFields {
   std::string place, columns = {};
 
@@ -88,9 +89,10 @@ struct PlainFields {
   void if_any(const std::string& name, const auto& value) { (*this)(name, value); }
 };
 
-/// `columns` are places in the JSON of a row, "config/model", each titled by its last name unless it is
-/// "until_loss=to_loss/loss", and each there once. After them come the other numbers and words of `all`, a
-/// struct at `place`. Numbers have full digits; a peak of memory that is 0 is unknown, and so empty.
+/// Rows as CSV. `columns` are places in the JSON of a row: "config/model", titled by its last name, or with a
+/// title of its own, "until_loss=to_loss/loss"; a place given twice counts once. After them come the other
+/// numbers and words of `all`, a struct at `place`. Numbers have full digits; a peak of memory that is 0 is
+/// unknown, and so empty.
 template <class Struct>
 std::string csv_of(const std::vector<Json>& rows, const std::string& columns, const Struct& all,
                    const std::string& place = "") {

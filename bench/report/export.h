@@ -15,10 +15,10 @@ namespace stepladder {
 /// else real_time. The numbers of the run's summary are counters.
 Json google_benchmark(const Results& results);
 
-/// Results shortened to what a page shows: of steps their times with five digits and
-/// losses with six, of a run until a loss the first 99 and the last, with the seconds of training at each
-/// evaluation; of each rank the median of its timed steps; the names of allocations once for all rounds, and
-/// not of ablations.
+/// Results shortened to what a page shows. Of a step the time, with five digits, and the loss, with six; of a
+/// run until a loss the first 99 steps (or its warm-up, if longer) and the last one, and at each evaluation
+/// the seconds of training until then; of each rank the median of its timed steps; the names of allocations
+/// in disturbed runs and one other run of a row, but not of ablations.
 Results shortened(Results results);
 
 /// Results as CSV (RFC 4180 with Unix line ends), a line for each run; a run that is not ok has empty

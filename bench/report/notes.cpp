@@ -31,13 +31,13 @@ std::string rounds_text(const Results& results) {
   return results.complete || here == planned ? planned : cat(here, " of ", planned);
 }
 
-/// How many runs the plan holds; a file may hold any plan, so in double.
+/// The number of runs in a plan; a double, since a file may hold any numbers.
 double planned(const Json& plan) {
   const auto size = [&](const char* key) {
     return plan.contains(key) ? static_cast<double>(plan[key].size()) : 0.0;
   };
   const double variants = size("rungs") + size("peers");
-  const double own = size("own_batch");  // these have one batch each
+  const double own = size("own_batch");  // programs with one batch each
   // Where a rung runs on several numbers of devices, the plan says how many runs a round has.
   const double in_round = number_at(plan, "runs_in_round").value_or((variants - own) * size("batch") + own);
   const auto most = number_at(plan, "max_rounds");  // set by --until-ci
@@ -70,7 +70,7 @@ class Notes {
   void warn(const std::string& text) { lines_.push_back({printable(text, 400), true}); }
   std::vector<Note> lines() && { return std::move(lines_); }
 
-  /// How intervals and peers are read.
+  /// Adds notes on how to read intervals and the rows of peers.
   void add_legend(const std::vector<ResultRow>& variants) {
     if (const auto fewest = fewest_rounds(variants))
       note(*fewest < kLeastRoundsForInterval ? cat(interval_name(*fewest),
@@ -182,7 +182,7 @@ class Notes {
     for (const auto& [why, variant] : unknown) note(cat("No joules of ", variant, " and others: ", why, "."));
   }
 
-  /// Tells which losses were not compared, and that on the CPU losses alone tell something.
+  /// Adds notes on the losses that were not compared and, for the CPU, that only losses tell something there.
   void add_losses(const std::vector<ResultRow>& variants, const Ladder& ladder) {
     const std::string& first = ladder.rungs.front().name;
     std::vector<std::string> alone;  // variants whose losses were not compared
@@ -203,7 +203,7 @@ class Notes {
 
   void add_scaling(const Results& results, const std::vector<ScaledRun>& scaled,
                    const std::vector<PredictedRun>& predicted) {
-    // Runs of independent ranks have no row of their own: only scaling beside one device shows them.
+    // Runs of independent ranks have no row of their own: only the comparison with one device shows them.
     const bool apart = std::ranges::any_of(
         results.runs, [](const Run& run) { return has_independent_ranks(run.config) && run.summary; });
     if (apart &&

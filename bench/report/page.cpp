@@ -38,7 +38,7 @@ std::vector<NamedFindings> but(const std::vector<const MeasuredFile*>& files, co
   return others;
 }
 
-/// What a file was measured on; beside `main`, the device's first file, only what differs from it.
+/// What a file was measured on; with `main`, the device's first file, only what differs from `main`.
 Section environment_of(const MeasuredFile& file, const MeasuredFile* main) {
   const Json device = file.findings.results().device();
   const Json &context = file.findings.results().context, &plan = file.findings.results().plan;
@@ -91,8 +91,9 @@ Section environment_of(const MeasuredFile& file, const MeasuredFile* main) {
   return section;
 }
 
-/// A device's rungs on a workload, of its first file that has them, and the trainers beside the ladder in the
-/// same configuration, of any file. Trainers that failed in that first file are left out.
+/// A device's rungs on a workload, from the first of its files that has them, and from all its files the
+/// trainers beside the ladder in the same configuration. Trainers that failed in that first file are left
+/// out.
 std::vector<PlacedRow> device_rows(const std::vector<const MeasuredFile*>& files, const std::string& ladder,
                                    const std::string& workload) {
   std::vector<PlacedRow> rows;
@@ -174,8 +175,8 @@ int64_t most_rounds(const Findings& file) {
   return std::min<int64_t>(kLeastRoundsForInterval, static_cast<int64_t>(most));
 }
 
-/// The fastest rung that has peers; before a rung of 8 bits the fastest of 16 bits, which the peers' GEMMs
-/// have.
+/// The fastest rung that has peers. A rung of 8 bits comes after the fastest rung of 16 bits, in which the
+/// peers' GEMMs compute.
 std::vector<const ResultRow*> like_the_peers(const Findings& file, const std::string& workload) {
   std::vector<const ResultRow*> rows;
   for (const ResultRow& row : file.rows)

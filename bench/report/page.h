@@ -25,7 +25,7 @@ struct TracedFile {
   Json profile;  // a profile file's JSON
 };
 
-/// Whether the files are of several devices, of which only ratios compare.
+/// Whether the files are of several devices, so that only ratios may be compared.
 bool of_several_devices(const std::vector<MeasuredFile>& files, const std::vector<TracedFile>& profiles);
 
 /// The certificates of all files, where several files have some; else an empty section.
@@ -45,7 +45,7 @@ Json page_json(const std::vector<MeasuredFile>& files, std::vector<TracedFile> p
 
 /// The tables of the first device for another Markdown file: the ladder, rungs beside their peers, and
 /// ablations. Only files of the most rounds are shown; six rounds and more, which have 95 % intervals, count
-/// alike.
+/// as equally many.
 std::string tables_markdown(const std::vector<MeasuredFile>& files);
 
 }  // namespace stepladder

@@ -32,7 +32,7 @@ std::string rate(const Json& value) {
   const double x = value;
   return fixed(x, x >= 99.5 ? 0 : x >= 9.95 ? 1 : x >= 0.995 ? 2 : 4);
 }
-/// A mean over steps of something counted.
+/// A count, the mean over steps: whole, or with one digit after the point.
 std::string count(const Json& value) {
   if (!value.is_number()) return kNone;
   const auto n = value.get<double>();
@@ -87,13 +87,14 @@ Table op_table(const Json& p) {
   return table;
 }
 
-/// Each op with the types of what it reads and writes: what stays in 32 bits under mixed precision.
+/// A table of each op with the types that it reads and writes: it shows what stays in 32 bits under mixed
+/// precision.
 Table type_table(const Json& p) {
   std::map<std::string, std::set<std::string>> types;
   for (const Json& row : at(p, "ops")) {
     const std::string name = text_at(row, "op");
     for (const Json& one : row.value("types", Json::array()))
-      types[name.substr(0, name.find(' '))].insert(one.get<std::string>());  // a product without its extents
+      types[name.substr(0, name.find(' '))].insert(one.get<std::string>());  // the op without its sizes
   }
   Table table({{"op", Align::left}, {"types", Align::left}}, "Types of the numbers that ops read and write");
   for (const auto& [op, of] : types)

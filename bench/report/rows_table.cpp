@@ -20,7 +20,8 @@ Cell ratio_cell(const std::optional<Speedup>& speedup) {
                   cat("against ", against, ratio.interval ? "; " + interval_name(ratio.rounds) : ""));
 }
 
-/// The cell of a number whose interval is its hint: in the text it would widen a column that few need.
+/// The cell of a number whose interval is its hint: in the text, the interval would widen a column that few
+/// readers need.
 Cell measured(const std::optional<Estimate>& estimate) {
   if (!estimate) return kNone;
   return {sized(estimate->value), "", estimate->interval ? interval_text(*estimate) : ""};
@@ -186,7 +187,7 @@ Table rows_table(const std::vector<PlacedRow>& rows, bool ratios_only, const std
     add({"first step", Align::right, 1, false, "ms", "compiling and searching included"},
         [](const Numbers& n) { return sized(n.first_step_ms); });
   }
-  // On the CPU the loss is what tells: that all rungs learn the same.
+  // On the CPU the loss is what counts: it shows that all rungs learn the same.
   add({"loss", Align::right, emulated ? 10 : 3, false, "", "of the last training step"},
       [](const Numbers& n) { return fixed(n.final_loss, 4); });
   if (any(&Numbers::val_loss))

@@ -15,7 +15,7 @@ namespace stepladder {
 struct PlacedRow {
   const Findings* file;
   const ResultRow* row;
-  std::string measured = {};  // "in part beside", "on NVIDIA H200", where several are shown together
+  std::string measured = {};  // "in part beside", "on NVIDIA H200" in tables of several files or devices
 };
 
 /// The rows of a file for which `wanted` holds.
@@ -47,8 +47,8 @@ Table rows_table(const std::vector<PlacedRow>& rows, bool ratios_only, const std
 /// What training until a loss took, of rungs and peers alike.
 Table to_loss_table(const std::vector<PlacedRow>& rows, bool ratios_only);
 
-/// How many times sooner rows reached their loss than the first one did: by fewer steps, by shorter ones, and
-/// both.
+/// How many times sooner each row reached the loss than the first row did: by fewer steps, by shorter steps,
+/// and by both together.
 Table factors_table(const std::vector<PlacedRow>& rows);
 
 /// Adds the columns of factors_table(), each by `add`.

@@ -11,7 +11,7 @@ namespace stepladder {
 namespace {
 
 constexpr int64_t kPredicted[] = {2, 4, 8, 16, 32, 64};  // devices
-constexpr int64_t kBuckets = 4;                          // the fewest in which 15_multi_gpu reduces
+constexpr int64_t kBuckets = 4;                          // fewest buckets of 15_multi_gpu's gradients
 
 /// The runs of a row that are ok and not disturbed, by round; empty where a run is not ok.
 Rounds good_rounds(const Results& results, const RowKey& row) {

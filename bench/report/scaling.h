@@ -25,8 +25,8 @@ struct ScaledRun {
   /// same round: communication that compute waits for, and the ranks' waiting for each other.
   std::optional<Estimate> exposed_ms;
   /// Where the devices also trained as independent ranks, each by itself with only the steps beginning
-  /// together: their efficiency, which the slowest device and what they share (power, host) lower, and by how
-  /// much a step that communicates is longer than theirs, in the same round.
+  /// together: the efficiency of those ranks, which the slowest device and shared resources (power, host)
+  /// lower, and by how much a step that communicates is longer than their step in the same round.
   std::optional<Estimate> independent_efficiency, communication_ms;
 };
 template <class Archive>

@@ -23,7 +23,7 @@ std::optional<double> break_even(const ResultRow::Numbers& before, const ResultR
   return std::ceil(invested / saved);
 }
 
-/// The workload of a config on one device, with as many sequences in all if `strong`.
+/// The workload of a config on one device, with the sequences of all devices if `strong`.
 std::string on_one_device(Json config, bool strong) {
   if (strong) config["B"] = global_batch(config);
   config["world_size"] = 1;

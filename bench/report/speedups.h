@@ -16,8 +16,8 @@ namespace stepladder {
 std::vector<ResultRow> aggregate(const Results& results);
 
 /// The gain of rungs that published tables have as one step, on a workload: how many times faster the last
-/// rung is than the rung before the first, and the same for PyTorch's counterparts of the two. Only where
-/// both ends are ok.
+/// rung is than the rung before the first, and the same for PyTorch's counterparts of these two rungs. Only
+/// where both rungs are ok and undisturbed.
 struct GroupGain {
   std::string name, workload, before;
   std::vector<std::string> rungs;  // rungs that took part
@@ -48,7 +48,7 @@ struct Findings {
   const Results* of_;
 };
 
-/// The findings of a file, with its name and what other files call it: that name, or "part NAME" of a
+/// The findings of a file, with its name and what texts call it: that name, or "part NAME" for a part of a
 /// campaign.
 struct NamedFindings {
   std::string name, called;

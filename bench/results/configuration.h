@@ -33,10 +33,11 @@ struct Difference {
 /// counts.
 std::vector<Difference> differences(const Json& was, const Json& is);
 
-/// Throws Error with kExitNotComparable, naming variant and fields, unless `run` is configured and built as
-/// the other runs of its row. Runs without a summary pass: they may not have told their configuration.
+/// Checks that `run` is configured and built as the other runs of its row. Throws Error with
+/// kExitNotComparable, naming variant and fields, where it isn't. Runs without a summary pass: they may not
+/// have told their configuration.
 void require_alike(const Results& results, const Run& run);
-/// Requires the runs of each row to be alike; the error names `what`.
+/// Checks in the same way that the runs of each row are alike; the error names `what`.
 void require_alike(const Results& results, const std::string& what);
 
 }  // namespace stepladder

@@ -17,9 +17,9 @@ namespace stepladder {
 /// already.
 std::optional<double> crossing(std::span<const Evaluation> evaluations, double loss);
 
-/// What a run took to reach its loss: until the crossing, or where its evaluations tell none, until the
-/// evaluation at which it stopped. reached_loss() is nothing where the run didn't reach its loss, or had none
-/// to reach.
+/// What a run took to reach its loss: until the crossing or, where the evaluations have no crossing, until
+/// the evaluation at which the run stopped. reached_loss() is nothing where the run didn't reach its loss, or
+/// had none to reach.
 struct ReachedLoss {
   double steps = 0.0, seconds = 0.0, tokens = 0.0;
   std::optional<double> joules;

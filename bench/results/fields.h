@@ -1,7 +1,7 @@
 // How a struct lists its fields, once for reading and writing.
 //
-// `fields(a, x)` calls the archive `a` with each field's name and value. `added` are fields that older files
-// lack, `if_any` fields that are written only where they have a value.
+// `fields(a, x)` calls the archive `a` with each field's name and value. a.added() lists a field that older
+// files lack, a.if_any() one that is written only where it has a value.
 #pragma once
 
 #include <concepts>
@@ -13,7 +13,7 @@ namespace stepladder {
 template <class T, class Struct>
 concept Any = std::same_as<std::remove_const_t<T>, Struct>;
 
-// Calls for fields that have the same name in a file as in their struct `x`.
+// Macros that list fields of a struct `x` under the names that they have in the struct.
 #define STEPLADDER_FIELD(name) a(#name, x.name);
 #define STEPLADDER_ADDED(name) a.added(#name, x.name);
 #define STEPLADDER_EACH(what, ...) NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(what, __VA_ARGS__))

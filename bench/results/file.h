@@ -35,14 +35,15 @@ Json load_json(const std::string& path);
 /// The JSON of a file that is to be `what`, such as "a ladder file". Throws InputError as load_json() does,
 /// and where `is` rejects the JSON, naming what the file seems to be.
 Json load_json_of(const char* what, const std::string& path, const std::function<bool(const Json&)>& is);
-/// Throws InputError where a file's JSON is not of Stepladder's, naming what the file seems to be.
+/// Checks that a file's JSON is one of Stepladder's kinds. Throws InputError, naming what the file seems to
+/// be, where it isn't.
 void check_ours(const std::string& path, const Json& json);
 /// Makes the folder that a file is to lie in. Throws InputError naming the file.
 void make_folder_of(const std::string& path);
-/// Throws InputError, which ends with `way_out`, where a file is there that is not of `kind`, and so is not
-/// to be replaced. Kinds are "results", those of our JSON files, such as "noise", and those of our texts:
-/// "csv", "googlebenchmark", "text" (a verdict), "summary", "table", "page", "published". An empty file may
-/// be replaced, and so may a damaged one of ours.
+/// Checks that a file of `kind` may be written to `path`. Throws InputError, which ends with `way_out`, where
+/// a file of another kind is there: that is not to be replaced. Kinds are "results", those of our JSON files,
+/// such as "noise", and those of our texts: "csv", "googlebenchmark", "text" (a verdict), "summary", "table",
+/// "page", "published". An empty file may be replaced, and so may a damaged one of ours.
 void check_same_kind(const std::string& path, const std::string& kind,
                      const std::string& way_out = "name another --out");
 /// Whether `stepladder gate` has measured the results.
@@ -57,9 +58,9 @@ class ResultsFile {
   /// Starts `plan`, or goes on with it, as the part called `part` ("name: about"; "" where the file has no
   /// other). A part to be overwritten stays until the first run is finished.
   /// Throws InputError when the part is there and `existing` is refuse, or the file cannot be written; Error
-  /// with kExitNotComparable, naming the field, when it holds another plan, however many rounds both have, or
-  /// was measured on another machine or another kind of device.
-  /// `way_on` is what to do after a disk was full.
+  /// with kExitNotComparable, naming the field, when the part holds another plan (the number of rounds may
+  /// differ), or was measured on another machine or another kind of device. `way_on` is what to do after a
+  /// disk was full.
   ResultsFile(const std::string& path, Json context, Json plan, Existing existing,
               const std::string& part = "", std::string way_on = "--resume");
   ~ResultsFile();
@@ -76,7 +77,7 @@ class ResultsFile {
   /// where the file was moved, removed or replaced meanwhile.
   void add(Run run);
   void add_profile(const Json& profile);
-  /// Writes why the plan ended, and with which exit code, which may follow from the results. Throws as add()
+  /// Writes why the plan ended, and the exit code, which `exit_code` makes of the results. Throws as add()
   /// does.
   void finish(
       Json stopped = {},
@@ -94,8 +95,9 @@ class ResultsFile {
   Json line(const char* kind) const;
   void begin();
   void write(const Json& line);
-  /// Throws Error where `path_` leads to the file no longer. The lines are in the moved file; those of a
-  /// removed file are written to `path_` again, those of a replaced file beside it.
+  /// Checks that `path_` still leads to the file. Throws Error where it doesn't, and keeps the lines: a moved
+  /// file has them; those of a removed file are written to `path_` again, those of a replaced file to a file
+  /// beside `path_`.
   void require_in_place() const;
   void replace();
   void end(const Json& how, int exit_code);
@@ -105,14 +107,14 @@ class ResultsFile {
   const Json context_;  // this session's; results_ has the first session's
   Fd file_;
   bool is_new_ = false;              // the file was empty or missing
-  std::optional<std::string> kept_;  // text of a file to replace this one, until it has a run
+  std::optional<std::string> kept_;  // text that replaces the file's at the first run
   std::string resumes_;              // id of the session resumed
   bool begun_ = false;               // whether this session's line is written
   bool told_ = false;                // whether tell_resumed() was called
   Results results_;
   std::vector<Run> failed_;           // failed runs, to be run again
   std::optional<int64_t> restarted_;  // a round that the next run begins again
-  Json ended_;                        // how the part that is resumed had ended
+  Json ended_;                        // how the resumed part had ended
 };
 
 }  // namespace stepladder

@@ -17,8 +17,8 @@ Json parse_json(const std::string& text);
 /// JSON.
 std::string dump(const Json& json, int indent = -1);
 
-/// Throws Error with kExitNotComparable unless `was` and `now` are equal: "`what`: `field` was .., now it is
-/// ..; `way_out`". Of objects the error names the first field that differs.
+/// Checks that `was` and `now` are equal. Throws Error with kExitNotComparable where they aren't: "`what`:
+/// `field` was .., now it is ..; `way_out`"; for objects, `field` is the first field that differs.
 void require_same(const std::string& what, const std::string& field, const Json& was, const Json& now,
                   const std::string& way_out);
 

@@ -22,12 +22,12 @@ std::vector<double> smoothed_losses(const Run& run);
 enum class Learns { same, worse, not_shown };
 /// Whether NEW learns as well as BASE: `same` where the upper bound of the difference of mean losses lies
 /// below `margin`, `worse` where the lower bound lies above it, each with `confidence`. `base` and `next`
-/// hold a loss of each run; `same` takes at least kMinBaselines runs of BASE. One run of each has no spread:
-/// `worse` is then a difference over the margin.
+/// hold a loss of each run; `same` takes at least kMinBaselines runs of BASE. One run on each side has no
+/// spread: a difference over the margin is then `worse`, any other `not_shown`.
 Learns learns_the_same(std::span<const double> base, std::span<const double> next, double margin,
                        double confidence = 0.99);
 /// Whether NEW learns as well by smoothed losses, with a margin of `tolerance` x BASE's mean: `same` where
-/// all windows are, `worse` where one is; 99 % over all windows together.
+/// each window is `same`, `worse` where one is `worse`, with a confidence of 99 % over all windows together.
 Learns learns_the_same(const Rounds& base, const Rounds& next, double tolerance);
 
 }  // namespace stepladder

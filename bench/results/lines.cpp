@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kBeginning = R"({"line":")";
 
-/// Calls with each whole line's text, without its line feed, and its number.
+/// Calls `call` with the text of each whole line, without the line feed, and the line's number.
 template <class Call>
 void for_each_line(const std::string& text, Call call) {
   size_t number = 0;

@@ -31,8 +31,8 @@ Mean mean_of(std::span<const double> samples);
 Mean operator+(const Mean& one, const Mean& other);
 
 /// mean(next) - mean(base) of independent samples that spread alike: Student's two-sample t with the pooled
-/// variance. One of them may have a single value. Throws std::invalid_argument on an empty sample, on one
-/// value each, or on a value that is not finite.
+/// variance. One of the samples may have a single value. Throws std::invalid_argument on an empty sample, on
+/// one value each, or on a value that is not finite.
 Mean difference_of_means(std::span<const double> base, std::span<const double> next);
 
 /// One-sided p-values: the chance of an estimate this far above (or below) `limit` if the true mean were not

@@ -68,7 +68,7 @@ class Reader {
   static void read(const Json& json, std::optional<T>& value, const Place& place) {
     if (!json.is_null()) read(json, value.emplace(), place);
   }
-  /// Reads steps from their columns, all of one length; columns of unknown numbers are missing.
+  /// Reads steps from their columns, all of one length; numbers whose column is missing are unknown.
   static void read(const Json& json, std::vector<Step>& steps, const Place& place) {
     require(json.is_object(), place, "an object of columns");
     const auto ms = json.find("step_ms");
@@ -85,7 +85,7 @@ class Reader {
       fields(reader, steps[i]);
     }
   }
-  /// The column of so many steps that {"values": [61, 60], "times": [3, 2]} stands for.
+  /// The column, an item for each of `steps` steps, that {"values": [61, 60], "times": [3, 2]} stands for.
   static Json column_of(const Json& stretches, size_t steps, const Place& place) {
     const Json values = stretches.value("values", Json()), times = stretches.value("times", Json());
     require(values.is_array() && times.is_array() && values.size() == times.size(), place,

@@ -35,8 +35,8 @@ struct DeviceState {
 
   /// Whether the clocks were cut by heat or by the hardware's protection: hw_slowdown, hw_thermal_slowdown,
   /// sw_thermal_slowdown, hw_power_brake. The power cap is not among them: a device that works hard enough
-  /// always runs at it, and it belongs to what is measured. Nor are clocks that were asked for, nor idling.
-  /// Nothing where the reasons are unknown.
+  /// always runs at it, and it belongs to what is measured. Clocks that were asked for and idling don't count
+  /// either. Nothing where the reasons are unknown.
   std::optional<bool> throttled() const;
 };
 template <class Archive>
@@ -68,7 +68,7 @@ void fields(Archive& a, Any<Step> auto& x) {
 struct Evaluation {
   int64_t step = 0;
   std::optional<double> val_loss;      // nothing where not finite
-  std::optional<double> seconds = {};  // of all steps until then, where the file lacks some
+  std::optional<double> seconds = {};  // time of all steps until then, where the file lacks some steps
 };
 template <class Archive>
 void fields(Archive& a, Any<Evaluation> auto& x) {
@@ -104,7 +104,7 @@ void fields(Archive& a, Any<Memory> auto& x) {
   a.if_any("exact", x.exact);
 }
 
-/// What a rung that compiles its step spent before it could repeat it, within the first step.
+/// What a rung that compiles its step spent on compiling, within the first step.
 struct Compile {
   double search_ms = 0.0, capture_ms = 0.0;
   int64_t searched = 0, from_cache = 0;  // GEMMs
@@ -116,7 +116,7 @@ void fields(Archive& a, Any<Compile> auto& x) {
   a.if_any("algorithms", x.algorithms);
 }
 
-/// The value under `name`, and "lo" and "hi", null without an interval.
+/// Lists an estimate's value as `name`, and its bounds as "lo" and "hi", null without an interval.
 template <class Archive>
 void estimate_fields(Archive& a, const char* name, const Estimate& estimate) {
   const auto& interval = estimate.interval;
@@ -132,8 +132,8 @@ void fields(Archive& a, Any<Estimate> auto& x) {
 /// Why joules are unknown where the counter's difference is not positive.
 inline constexpr const char* kStill = "the energy counter stood still, or went back";
 
-/// The numbers that a run comes to over its timed steps, and a row over its rounds: `Number` is double of a
-/// run, Estimate of a row, whose numbers are medians of its rounds'. A field here is in the results file, in
+/// The numbers of a run over its timed steps, or of a row over its rounds: `Number` is double for a run, and
+/// Estimate for a row, whose numbers are medians over its rounds. A field here is in the results file, in
 /// rows and in every export.
 template <class Number>
 struct Measured {
@@ -143,11 +143,11 @@ struct Measured {
   Number tokens_per_second = {};
   std::optional<double> mfu_nanogpt, mfu_llmc;  // nothing where the device's peak is unknown
   std::optional<double> val_loss;               // after the last step, where validation data was given
-  std::optional<Number> cycles;          // median of the timed steps; of a row where every round has it
-  std::optional<Number> joules;          // a step, mean of the timed ones, of all devices
-  Memory memory;                         // of a row the largest peaks
-  std::optional<Compile> compile;        // of a row the first round's
-  std::optional<int64_t> skipped_steps;  // fp16 gradients overflowed; of a row the most
+  std::optional<Number> cycles;          // median of the timed steps; for a row only if all rounds have it
+  std::optional<Number> joules;          // joules a step of all devices, mean over the timed steps
+  Memory memory;                         // for a row: the largest peaks of its rounds
+  std::optional<Compile> compile;        // for a row: the first round's
+  std::optional<int64_t> skipped_steps;  // since fp16 gradients overflowed; for a row: the most
 };
 template <class Archive>
 void measured_fields(Archive& a, auto& x) {
@@ -168,8 +168,8 @@ struct Summary : Measured<double> {
   std::optional<bool> throttled;
   std::optional<ToLoss> to_loss;  // of a run until a loss
   std::optional<bool> shared;     // whether another process used the device meanwhile
-  /// Of a ladder file's trainer, the share of the time from the first step told to the last that lies within
-  /// steps. Where it is small, step_ms doesn't cover a step's work, or isn't in milliseconds.
+  /// For a ladder file's trainer: the share of the time from its first to its last reported step that its
+  /// steps fill. Where the share is small, step_ms doesn't cover a step's work, or isn't in milliseconds.
   std::optional<double> covered;
 };
 template <class Archive>
@@ -181,8 +181,9 @@ void fields(Archive& a, Any<Summary> auto& x) {
   STEPLADDER_EACH(STEPLADDER_ADDED, throttled_steps, throttled, shared, covered)
 }
 
-/// The workload of a config: "gpt2 B=16 T=1024"; on several devices, B being each one's, "gpt2 B=16 T=1024 on
-/// 4 devices", with "apart" at the end where each device trains alone. Runs of one workload are comparable.
+/// The workload of a config: "gpt2 B=16 T=1024"; on several devices, where B is each device's, "gpt2 B=16
+/// T=1024 on 4 devices", with "apart" at the end where each device trains alone. Runs of one workload are
+/// comparable.
 std::string workload_of(const Json& config);
 bool has_independent_ranks(const Json& config);
 /// How deep lists and objects lie in a config: 1 where all its values are plain.
@@ -236,7 +237,7 @@ struct Run {
   double wall_ms = 0.0;            // from starting its process to its end
   Json profile;                    // of a traced run; not in a results file
   std::string stderr_tail;         // the end of its stderr; not in a results file
-  bool lingered = false;           // it didn't exit after it had told its end; not in a results file
+  bool lingered = false;           // its process reported its end, but didn't exit; not in a results file
 
   std::string workload() const { return workload_of(config); }
   RowKey row() const { return {variant, workload()}; }
@@ -244,7 +245,7 @@ struct Run {
   bool is_of(const RowKey& row) const { return variant == row.first && workload() == row.second; }
   bool throttled() const { return summary && summary->throttled.value_or(false); }
   bool shared() const { return summary && summary->shared.value_or(false); }
-  /// Whether the device was held back or shared: then its times are not those of the variant alone.
+  /// Whether the device was throttled or shared: then the run's times are not due to the variant alone.
   bool disturbed() const { return throttled() || shared(); }
   /// The disturbance in a word: "throttled", "shared", or "".
   const char* disturbance() const { return throttled() ? "throttled" : shared() ? "shared" : ""; }

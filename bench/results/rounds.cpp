@@ -42,7 +42,7 @@ std::optional<TimeToLoss> to_loss_of(const Rounds& rounds) {
   return all;
 }
 
-/// An archive that gathers each number of a round's Measured, and then makes the row's number of them.
+/// An archive that gathers each number of the rounds' Measured, and then fills in the row's Measured.
 class OverRounds {
  public:
   void operator()(const char* name, const double& value) { values_[name].push_back(value); }

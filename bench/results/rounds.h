@@ -29,7 +29,8 @@ void drop_disturbed(Rounds& rounds);
 /// Every run must be ok. Nothing where no round is common.
 std::optional<Estimate> speedup(const Rounds& before, const Rounds& after);
 
-/// How many times sooner a loss was reached than by another, and why: by fewer steps, and by shorter ones.
+/// How many times sooner a variant reached a loss than another variant, and why: by fewer steps, and by
+/// shorter steps.
 struct Sooner {
   std::string against;
   Estimate seconds, steps, step_ms;
@@ -40,27 +41,27 @@ void fields(Archive& a, Any<Sooner> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, against, seconds, steps, step_ms)
   a.if_any("joules", x.joules);
 }
-/// How many times sooner `after` reached its loss than `before`, over the rounds in which both did: rounds
-/// have seeds of their own. Nothing where there is no such round.
+/// How many times sooner `after` reached its loss than `before`, over the rounds in which both did, since
+/// each round has its own seed. Nothing where there is no such round.
 std::optional<Sooner> sooner(const Rounds& before, const Rounds& after);
 
-/// By how many ms a step is longer than `than`'s, over the rounds that both took part in; nothing where no
-/// round is common.
+/// By how many ms a step of `rounds` is longer than a step of `than`, over the rounds that both took part in;
+/// nothing where no round is common.
 std::optional<Estimate> longer(const Rounds& rounds, const Rounds& than);
 
 /// What a run took besides its steps: start-up, sampling between them, evaluation, and the end.
 double besides_steps_ms(const Run& run);
 
-/// The number of steps that a run's summary is of, whether or not the file has all of them (export --format
+/// The number of steps that a run's summary is computed from, even where the file lacks some (export --format
 /// short).
 int64_t timed_steps(const Run& run);
 
-/// What is odd about steps that fill less than half of their time; "" where they fill more, or the share is
-/// unknown.
+/// A warning where a trainer's steps fill less than half of the time from the first step to the last; ""
+/// where they fill more, or the share is unknown.
 std::string little_covered(const Summary& summary);
 
-/// Where the loss of `run` first leaves `baseline`'s by more than `tolerance`, relative:
-/// "step 7: loss 4.51, 00_fp32_baseline has 4.49 (...)"; "" while it does not.
+/// The first step at which the losses of `run` and `baseline` differ by more than `tolerance`, relative to
+/// `baseline`'s: "step 7: loss 4.51, 00_fp32_baseline has 4.49 (...)"; "" where no step does.
 std::string divergence(const Run& baseline, const Run& run, double tolerance);
 
 /// How many times faster a row is than another variant's.
@@ -78,11 +79,11 @@ void fields(Archive& a, Any<Speedup> auto& x) {
 /// What training until a loss took, medians over the rounds that reached it; no numbers where none did.
 struct TimeToLoss {
   double loss = 0.0;                // asked for
-  int64_t reached = 0;              // rounds that reached the loss; the rest is of these
+  int64_t reached = 0;              // rounds that reached the loss; the numbers below are of these
   Estimate seconds, steps, tokens;  // unset where `reached` is 0
   Estimate step_ms;                 // mean of a run's steps without the first
   std::optional<Estimate> joules;
-  std::optional<Sooner> first;  // against the first row of the workload that reached the loss
+  std::optional<Sooner> first;  // compared with the workload's first row that reached the loss
 };
 template <class Archive>
 void fields(Archive& a, Any<TimeToLoss> auto& x) {
@@ -101,8 +102,8 @@ struct ResultRow {
   std::string reason;
   int64_t rounds = 0;
   Json config = Json::object();
-  /// Rounds in which the device was throttled or shared: the numbers are without them. Where no other rounds
-  /// are left, the numbers are of these, and nothing is claimed on them.
+  /// Rounds in which the device was throttled or shared: the numbers are without them. Where all rounds were
+  /// disturbed, the numbers are of these, and reports claim nothing from them.
   int64_t disturbed_rounds = 0;
   std::string disturbance;  // of the first such round: "throttled" or "shared"
   bool disturbed() const { return rounds > 0 && disturbed_rounds == rounds; }
@@ -111,7 +112,7 @@ struct ResultRow {
     std::optional<Estimate> tokens_per_joule;  // where every round has joules
     double final_loss = 0.0;
     std::optional<TimeToLoss> to_loss;       // of runs until a loss
-    std::optional<double> break_even_steps;  // steps until a first step longer than the rung below's pays off
+    std::optional<double> break_even_steps;  // steps until a longer first step than the rung below's pays off
     std::optional<Speedup> previous;         // the nearest rung below that took part
     std::optional<Speedup> baseline;         // the lowest rung
     std::vector<Speedup> peers;  // a rung's counterparts: "pytorch/02_tf32" for 02_tf32, "llmc" for all
@@ -132,7 +133,7 @@ void fields(Archive& a, Any<ResultRow::Numbers> auto& x) {
 }
 
 /// Rows as they first appear, not compared with each other yet. Runs of independent ranks make no rows:
-/// scaling() compares others with them.
+/// scaling() compares other runs with them.
 std::vector<ResultRow> rows_of(const Results& results);
 
 }  // namespace stepladder

@@ -8,7 +8,7 @@ namespace stepladder {
 Json to_json(const Results& results);
 Json to_json(const Run& run);
 
-/// Throws InputError unless the schema that `json` names lies between `oldest` and this version's.
+/// Checks the schema that `json` names. Throws InputError unless it lies between `oldest` and this version's.
 void check_schema(const Json& json, int64_t oldest = kSchema);
 /// The run in `json`. Throws InputError naming what is missing or of the wrong type.
 Run run_from(const Json& json);

@@ -45,8 +45,8 @@ class Writer {
   static Json write(const std::optional<T>& value) {
     return value ? write(*value) : Json();
   }
-  /// Steps as a column for each field. A column without any number is left out, but for the loss; a column
-  /// that repeats itself is written as its stretches.
+  /// Steps as a column for each field. A column without any number is left out, except step_ms and loss;
+  /// stretches_of() shortens the others.
   static Json write(const std::vector<Step>& steps) {
     Json all = {{"step_ms", Json::array()}, {"loss", Json::array()}}, columns;
     for (const Step& step : steps) {
@@ -68,8 +68,9 @@ class Writer {
   }
 
  private:
-  /// {"values": [61, 60], "times": [3, 2]} of [61, 61, 61, 60, 60], where the stretches have fewer items.
-  /// Whole numbers lose their ".0", which reading does not miss.
+  /// A column as stretches of equal values, {"values": [61, 60], "times": [3, 2]} for [61, 61, 61, 60, 60];
+  /// the column itself where stretches would have as many items. Whole numbers lose their ".0", which reading
+  /// doesn't need.
   static Json stretches_of(Json column) {
     Json values = Json::array();
     std::vector<size_t> times;

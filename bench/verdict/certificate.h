@@ -1,5 +1,5 @@
 // Certificates that a loss is reached in a fixed number of steps: the mean validation loss over seeds, and
-// the chance of so low a mean were the true mean the loss.
+// the chance of a mean as low if the true mean were the loss.
 #pragma once
 
 #include <string>
@@ -36,9 +36,9 @@ struct Certificate {
   std::string found() const;
 };
 
-/// A certificate of each row, peers left out. Refused are runs that failed, that stopped where they reached a
-/// loss, that are of unequal steps or without a validation loss after the last; a seed that counts twice, or
-/// is ignored; and fewer than kMinPairs seeds.
+/// A certificate of each row, peers left out. A certificate is refused where a run failed, stopped since it
+/// reached a loss, has another number of steps than the first run, or lacks a validation loss after the last
+/// step; where a seed occurs twice, or runs ignore their seeds; and for fewer than kMinPairs seeds.
 std::vector<Certificate> certificates(const Results& results, double loss);
 
 /// A section with a table of the certificates, and in notes each seed's loss.

@@ -30,8 +30,8 @@ void require_common_row(const Results& base, const Results& next) {
                 kExitNotComparable);
 }
 
-/// Moves the disagreements whose field is one of `fields`, or begins with one that ends in '.', out of
-/// `from`.
+/// Takes out of `from`, and returns, the disagreements whose field is one of `fields`, or begins with one of
+/// them that ends in '.'.
 std::vector<Disagreement> taken(std::vector<Disagreement>& from, const std::vector<std::string>& fields) {
   const auto listed = [&](const Disagreement& one) {
     return std::ranges::any_of(fields, [&](const std::string& field) {
@@ -82,7 +82,8 @@ std::vector<Disagreement> disagreements(const Results& base, const Results& next
   for (const RowKey& key : after.order) {
     const Rounds* other = before.find(key);
     if (!other) continue;
-    // Rungs that differ alike are told together; rungs that differ as the plans do are told with the plans.
+    // Rungs with the same difference are reported together, and with the plans where those differ in the same
+    // way.
     for (const Difference& one :
          differences(configuration_of(told(*other)), configuration_of(told(*after.find(key))))) {
       const auto name = [](const Difference& d) { return d.field.substr(d.field.find('.') + 1); };

@@ -34,15 +34,16 @@ struct Disagreement {
 /// unlike each other.
 std::vector<Disagreement> disagreements(const Results& base, const Results& next);
 
-/// Throws Error with kExitNotComparable, naming the fields that differ, unless both were measured on the same
-/// device model, with the same configuration, and have a rung on a workload in common.
+/// Checks that two results were measured on the same device model with the same configuration, and have a
+/// rung on a workload in common. Throws Error with kExitNotComparable, naming the fields that differ, where
+/// not.
 void require_comparable(const Results& base, const Results& next);
 
-/// Throws as require_comparable() does unless the steps that both take to a loss may be compared: of the same
-/// model, data, evaluations and horizon. Returns the other fields that differ, the learning rate say.
+/// Checks that the steps that both take to a loss may be compared: with the same model, data, evaluations and
+/// horizon. Returns the other fields that differ, the learning rate say. Throws as require_comparable() does.
 std::vector<Disagreement> require_comparable_steps(const Results& base, const Results& next);
-/// Throws as require_comparable() does unless the times of a step may be compared: on the same device model,
-/// in the same environment, after as many steps of warm-up.
+/// Checks that the times of a step may be compared: on the same device model, in the same environment, after
+/// as many steps of warm-up. Throws as require_comparable() does.
 void require_comparable_times(const Results& base, const Results& next);
 
 }  // namespace stepladder

@@ -23,8 +23,8 @@ inline constexpr double kMinLimit = 0.01;
 /// The limit of cycles where both builds were measured alternating: ten pairs know them to 0.07 %
 /// (docs/statistics.md).
 inline constexpr double kMinCyclesLimit = 0.003;
-/// The limit of cycles where the two ran different GEMM algorithms, which differ by 1 % in cycles at the same
-/// time of a step: cycles go on while a kernel waits for memory.
+/// The limit of cycles where the two builds ran different GEMM algorithms, which differ by 1 % in cycles at
+/// the same time of a step: cycles go on while a kernel waits for memory.
 inline constexpr double kMinCyclesLimitOtherAlgorithms = 0.02;
 /// The least limit of the live memory of a trainer that doesn't call it exact.
 inline constexpr double kMinMemoryLimit = 0.01;
@@ -65,7 +65,7 @@ struct ComparedQuantity {
   Quantity what = Quantity::time;
   size_t pairs = 0;                         // pairs that know the quantity of both sides
   double base = 0.0, next = 0.0;            // medians over the pairs' runs: ms, cycles, joules, bytes
-  std::optional<PairedChange> change = {};  // nothing from fewer than kMinPairs
+  std::optional<PairedChange> change = {};  // nothing for fewer than kMinPairs pairs
   double limit = 0.0;                       // as a ratio less 1: 0.01
   bool certain = false;                     // NEW certainly takes more, tested among all quantities
   bool certainly_less = false;              // NEW certainly takes less, tested among all quantities
@@ -85,9 +85,9 @@ struct ComparedRow {
   struct Numbers {
     size_t pairs = 0;               // pairs in which the device was not throttled or shared
     size_t disturbed = 0;           // pairs in which the device was throttled or shared
-    bool other_algorithms = false;  // the two ran different GEMM algorithms, or may have
+    bool other_algorithms = false;  // BASE and NEW ran different GEMM algorithms, or may have
     std::string disturbance;
-    std::vector<ComparedQuantity> quantities;  // the time, and others that both sides know at all
+    std::vector<ComparedQuantity> quantities;  // first the time, then the others that both sides know
     std::vector<std::string> unknown;          // quantities that one side alone lacks: "NEW's cycles"
     int64_t base_bytes = 0, new_bytes = 0;     // live memory: the most where exact, else medians
     std::vector<std::string> grown;            // parts of the arena, "activations/att +1.5 KiB"
@@ -111,7 +111,7 @@ struct Limits {
   double alpha = kFalseAlarms;
   double upper_confidence = kBoundConfidence;
   bool may_pass = true;
-  bool final = true;  // no pair follows that may be undisturbed
+  bool final = true;  // no look follows: a row without an undisturbed pair fails
   /// The loss to reach: rows are judged by the seconds to it. Nothing: rows are judged by their steps.
   std::optional<double> until_loss = {};
   /// With until_loss, results that give the times of a step; null: the runs give their own.

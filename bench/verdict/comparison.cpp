@@ -18,7 +18,7 @@ void add_once(std::vector<std::string>& names, const std::string& name) {
   if (std::ranges::count(names, name) == 0) names.push_back(name);
 }
 
-/// Adds which quantities could not be judged, or not in every pair.
+/// Adds lines on quantities that could not be judged, or not in every pair.
 void add_unknown(std::vector<std::string>& lines, const ComparedRow& row) {
   const std::string of = cat(row.variant, ", ", row.workload, ": ");
   for (const ComparedQuantity& quantity : row.numbers->quantities)
@@ -251,7 +251,7 @@ std::string change_text(const ComparedQuantity& quantity) {
   return cat(fixed(std::abs(percent), 1), " % ", percent < 0 ? "less " : "more ", name_of(quantity.what));
 }
 
-/// What a REGRESSION in time or in cycles says.
+/// The reason that a REGRESSION in time or in cycles gives.
 std::string slower_text(const ComparedQuantity& time, const ComparedQuantity* cycles) {
   if (!cycles || !cycles->change) return "slower";
   constexpr double kHidden = 0.002;  // of a step: a smaller difference is noise
@@ -277,7 +277,7 @@ double pairs_that_tell(const std::vector<ComparedQuantity>& quantities) {
   return std::min(regression, pass);
 }
 
-/// What would decide a verdict whose bounds enclose the limit.
+/// Advice on what would decide a verdict whose bounds enclose the limit.
 std::string advice_of(const ComparedRow::Numbers& n) {
   constexpr double kMostPairs = 200.0;
   const double pairs = pairs_that_tell(n.quantities);

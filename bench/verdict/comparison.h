@@ -1,5 +1,5 @@
-// Compares two results of the same workloads on the same device model: is NEW slower, or larger? Or, of runs
-// until a loss, does NEW get there sooner?
+// Compares two results of the same workloads on the same device model: is NEW slower, or does it take more
+// memory? Or, for runs until a loss: does NEW reach the loss sooner?
 #pragma once
 
 #include <map>
@@ -11,7 +11,8 @@
 
 namespace stepladder {
 
-/// `threshold`, or noise_floor() over `pairs` where that is larger, up to kMaxNoiseLimit. Ratios less 1.
+/// The limit, a ratio less 1: `threshold`, or the noise_floor() over `pairs` if larger, which counts up to
+/// kMaxNoiseLimit.
 double raised_limit(double threshold, std::span<const double> noise, size_t pairs);
 
 /// Pairs runs of the same rung and workload by round, or by seed where they train until a loss, and judges
@@ -28,7 +29,7 @@ class Looks {
 
   /// Looks once more, after `pairs`. A row with a verdict keeps it: each further look would be one more
   /// chance of a false alarm. `final` says that no look follows, so this look may PASS in place of the next
-  /// one that could; it may come after fewer pairs than `first`.
+  /// one that could; a final look may come after fewer pairs than `first`.
   Comparison look(const Results& base, const Results& next, size_t pairs, bool final = false);
 
  private:

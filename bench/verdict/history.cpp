@@ -23,7 +23,7 @@ namespace {
 constexpr size_t kShortest = 2;  // fewest values of a level
 constexpr int kOrders = 999;
 constexpr double kSignificance = 0.05;
-constexpr double kDeviations = 1.4826;  // standard deviations in the median distance of normal noise
+constexpr double kDeviations = 1.4826;  // standard deviation / median distance, for normal noise
 constexpr double kOutlier = 5.0;        // standard deviations from the level
 
 /// The standard deviation of the noise, from the median step between neighbouring values, which changes of
@@ -35,8 +35,8 @@ double noise_of(std::span<const double> values) {
 }
 
 /// Item k tells how badly one level fits the first k values: by their distances from their median, squared
-/// within the noise and linear beyond it (Huber 1964), so that an outlier counts for little more than it is
-/// off.
+/// within the noise and linear beyond it (Huber 1964), so that an outlier's misfit grows only in proportion
+/// to its distance.
 std::vector<double> misfits(std::span<const double> values, double noise) {
   std::vector<double> sorted, misfits = {0.0};
   for (const double value : values) {
@@ -135,8 +135,8 @@ std::string short_commit(const std::string& commit) {
   return commit.substr(0, std::min<size_t>(end, 12)) + commit.substr(end);
 }
 
-/// "+2.1 %" of a point that starts a new level, against the level before, and "outlier +9.8 %" of a point
-/// that lies off its level.
+/// "+2.1 %" for a point that starts a new level, compared with the level before, and "outlier +9.8 %" for a
+/// point that lies off its level.
 std::string change_text(const Series& series, size_t at) {
   const HistoryPoint& point = series.points[at];
   std::string text;
@@ -160,7 +160,8 @@ std::string settings_and_steps(const Json& config) {
   return cat(settings, settings.empty() ? "" : ", ", text_at(config, "steps"), " steps");
 }
 
-/// Names what tells series of the same variant and workload on the same device apart.
+/// Adds to the settings of series of one variant, workload and device the fields that tell them apart; clears
+/// the settings of a single series.
 void name_settings(std::vector<Series*> alike) {
   if (alike.size() == 1) return alike.front()->settings.clear();
   std::map<std::string, std::set<std::string>> told;  // fields that differ, by their last name

@@ -16,8 +16,8 @@ namespace stepladder {
 struct HistoryPoint {
   std::string file, commit, time;
   Estimate median_step_ms;
-  bool changed = false;   // whether it is the first of a new level
-  bool outlier = false;   // whether it is far off its level
+  bool changed = false;   // whether the point is the first of a new level
+  bool outlier = false;   // whether the point is far off its level
   double level_ms = 0.0;  // median of the level that the point belongs to
 };
 template <class Archive>
@@ -32,7 +32,7 @@ void fields(Archive& a, Any<HistoryPoint> auto& x) {
 struct Series {
   std::string device, variant, workload, settings;
   std::vector<HistoryPoint> points;
-  Json configuration = {};  // what any of its files tells of it
+  Json configuration = {};  // all fields that any of the series' files tells
 };
 template <class Archive>
 void fields(Archive& a, Any<Series> auto& x) {
@@ -54,7 +54,8 @@ struct History {
 /// least.
 std::vector<size_t> change_points(std::span<const double> values, double min_size);
 
-/// `files` are (name, results). Rows that failed are left out, peers too. `min_size` is a ratio less 1.
+/// The history that `files`, pairs (name, results), tell. Rows that failed and peers are left out. `min_size`
+/// is a ratio less 1.
 History history_of(std::vector<std::pair<std::string, Results>> files, double min_size);
 
 /// A section for each series, and what was skipped.

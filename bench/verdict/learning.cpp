@@ -28,7 +28,7 @@ double geometric_mean(std::span<const double> values) {
   return values.empty() ? 0.0 : std::exp(logs / static_cast<double>(values.size()));
 }
 
-/// Positive where NEW took longer, negative where BASE did, 0 in a tie.
+/// A pair's sign for the sign test: positive where NEW took longer, negative where BASE did, 0 in a tie.
 double sign_of(const SeedPair& pair) {
   if (!pair.base_steps || !pair.next_steps) return (pair.base_steps ? 1 : 0) - (pair.next_steps ? 1 : 0);
   return std::log(*pair.next_steps / *pair.base_steps) + pair.log_time.value_or(0.0);

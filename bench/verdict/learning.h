@@ -1,5 +1,5 @@
-// Whether NEW gets to a loss sooner than BASE, and whether it is certain: two factors, steps to the loss and
-// the time of a step, each with an interval over pairs of runs from the same seed; their product, the
+// Whether NEW reaches a loss sooner than BASE, and whether that is certain: two factors, steps to the loss
+// and the time of a step, each with an interval over pairs of runs from the same seed; their product, the
 // seconds, is judged.
 #pragma once
 
@@ -28,9 +28,9 @@ struct LearningChange {
   std::optional<Mean> steps;                // over the pairs in which both reached it
   std::optional<Mean> time;                 // of a step, over the pairs that know it
   std::optional<Mean> seconds, joules;      // steps to the loss x time, or joules, of a step
-  /// One-sided p-values of a t test of the seconds, which are 1 from fewer than kMinCertainPairs; where a
-  /// seed missed the loss, of a sign test over the pairs, in which a run that missed the loss is the slower;
-  /// ties are left out.
+  /// One-sided p-values of a t test of the seconds; 1 for fewer than kMinCertainPairs pairs. Where a seed
+  /// missed the loss, they are of a sign test over the pairs instead: the run that missed the loss counts as
+  /// the slower one, and ties are left out.
   double p_slower = 1.0, p_faster = 1.0;
 
   bool by_signs() const { return base_missed + next_missed > 0; }
@@ -38,7 +38,7 @@ struct LearningChange {
 };
 
 /// The factors and their product over pairs. `times`, where there are any, are log ratios of the time of a
-/// step by pairs of other runs, and stand in for the pairs' own; signs are then those of the steps alone.
+/// step by pairs of other runs, and stand in for the pairs' own; the sign test then compares steps alone.
 LearningChange learning_change(std::span<const SeedPair> pairs, std::span<const double> times = {});
 
 /// The seeds with which a t test at the two-sided level `alpha` finds a change of `change`, a ratio less 1,
@@ -63,7 +63,7 @@ struct LearningNumbers {
   };
   std::vector<More> more;
 
-  /// Calls the seeds no sample: there are no intervals, no verdicts and no `more`.
+  /// Records why the seeds are no sample: there are then no intervals, no verdicts and no `more`.
   void forget_interval(const std::string& why);
   /// The interval of one of the changes with kFactorConfidence; nothing from fewer than kMinCertainPairs
   /// seeds.
@@ -72,7 +72,7 @@ struct LearningNumbers {
 inline constexpr double kFactorConfidence = 0.95;
 
 /// A row's runs by the seed in their config, by their round where the config has no seed. Throws Error with
-/// kExitNotComparable where a seed counts twice, naming `side`.
+/// kExitNotComparable where a seed occurs twice, naming `side`.
 std::map<int64_t, const Run*> by_seed(const Rounds& rounds, const std::string& side = "");
 /// Whether rungs of ours saw their data in the same order from each seed, so that seeds differ in
 /// initialisation alone.
@@ -85,9 +85,9 @@ struct StepTimes {
   Rounds base, next;
 };
 
-/// Pairs the runs of both by the seed in their config, else by round. `alpha` is for LearningNumbers::more.
-/// Throws Error with kExitNotComparable where a side has a seed twice or no seed is common; InputError as
-/// crossing() does, naming side and seed.
+/// Pairs the runs of BASE and NEW by the seed in their config, else by round, and compares them. `alpha` is
+/// for LearningNumbers::more. Throws Error with kExitNotComparable where a side has a seed twice or no seed
+/// is common; InputError as crossing() does, naming side and seed.
 LearningNumbers learning_numbers(const Rounds& base, const Rounds& next, double loss, double alpha,
                                  const StepTimes* times = nullptr);
 

@@ -1,4 +1,4 @@
-// What NEW learns: verdicts on runs until a loss, and whether other runs learn as BASE's do.
+// Verdicts on runs until a loss and, for other runs, whether NEW learns as BASE does.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What a machine shows where nothing changed: the file that `stepladder calibrate` writes.
+// A machine's noise, how far runs of one build differ: the file that `stepladder calibrate` writes.
 //
 //   {"schema": 3, "kind": "noise", "context": {..}, "plan": {"steps": 40, "warmup": 10, "ladder": ""},
 //    "variants": [{"variant": "02_tf32", "workload": "gpt2 B=16 T=1024", "log_ratios": [0.0012, ..],
@@ -31,11 +31,12 @@ struct Noise {
 
 Json to_json(const Noise& noise);
 
-/// Throws InputError naming the file and what is wrong with it.
+/// Reads a noise file. Throws InputError naming the file and what is wrong with it.
 Noise load_noise(const std::string& path);
 
-/// Throws Error with kExitNotComparable, naming what changed, when the noise was taken on another device,
-/// driver, host processor, threads, ladder or build than `context` and `plan` tell, or over other steps.
+/// Checks that the noise was taken with the device, driver, host processor, threads, environment, build,
+/// ladder and numbers of steps that `context` and `plan` tell. Throws Error with kExitNotComparable, naming
+/// what changed, where it wasn't.
 void require_valid(const Noise& noise, const std::string& path, const Json& context, const Json& plan);
 
 }  // namespace stepladder

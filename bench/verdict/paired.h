@@ -26,11 +26,12 @@ inline constexpr double kBoundConfidence = 0.9;
 /// Fewest pairs for a change: fewer tell too little of their spread.
 inline constexpr size_t kMinPairs = 3;
 /// Fewest pairs for a certain change. A machine with two speeds gives a pair one of two differences, or none:
-/// n pairs are equal, which a t test takes for no noise at all, with a probability of up to 4^-n.
+/// all n pairs are equal with a probability of up to 4^-n, and a t test takes equal pairs for no noise at
+/// all.
 inline constexpr size_t kMinCertainPairs = 6;
 
-/// The lower bound holds with kBoundConfidence, the upper one with `upper_confidence`. Throws
-/// std::invalid_argument on fewer than kMinPairs, or a value that is not finite.
+/// The mean change with its bounds: the lower one holds with kBoundConfidence, the upper one with
+/// `upper_confidence`. Throws std::invalid_argument on fewer than kMinPairs, or a value that is not finite.
 PairedChange paired_change(std::span<const double> log_ratios, double upper_confidence = kBoundConfidence);
 
 /// Holm's step-down test: which null hypotheses are rejected so that the probability to reject any true one
@@ -44,9 +45,9 @@ std::vector<bool> certainly_faster(std::span<const PairedChange> changes, double
 std::vector<bool> certainly_changed(std::span<const PairedChange> changes, double alpha);
 
 /// The part of `alpha` that a look at the data after `pairs` may spend when looks are taken after each pair
-/// from `first` to `last`: alpha ((n/last)^2 - ((n-1)/last)^2), and at the first look all that is due by
-/// then. The parts sum to alpha, so that by the union bound all looks together alarm falsely no more often
-/// than one look would.
+/// from `first` to `last`: alpha ((n/last)^2 - ((n-1)/last)^2) after n pairs, and at the first look all that
+/// is due by then. The parts sum to alpha, so that by the union bound all looks together alarm falsely no
+/// more often than one look would.
 double alpha_at(size_t pairs, size_t first, size_t last, double alpha);
 
 /// Whether the look after `pairs` may find a PASS: after `first`, 2 first, 4 first, ... and `last` pairs.
