@@ -36,7 +36,7 @@ function(add_ablation kind rung into from to)
 endfunction()
 
 foreach(ladder IN LISTS ladders)
-  # The rungs, lowest first, but those that differ by their batch or their devices alone or stand beside the ladder.
+  # The rungs, lowest first, without those that change only the batch or the devices, or stand beside the ladder.
   set(chain)
   foreach(rung IN LISTS rungs_of_${ladder})
     if(NOT batch_of_${rung} AND devices_of_${rung} EQUAL 1 AND NOT beside_of_${rung})
@@ -51,8 +51,8 @@ foreach(ladder IN LISTS ladders)
     continue()
   endif()
   list(GET chain -1 last)
-  # `only`: lowest first, since a rung alone stands on the rung that it needs. `without`, below: highest first, since a
-  # rung that needs another is left out with it.
+  # `only` goes from the lowest rung up, since a rung's `only` is merged into that of the rung that it needs. `without`,
+  # below, goes from the highest rung down, since a rung that needs another is left out with that other.
   foreach(rung IN LISTS chain)
     set(into ${file_of_${first}})
     if(needs_of_${rung})

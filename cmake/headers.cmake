@@ -1,5 +1,5 @@
-# Libraries of headers alone: where CMake's own search finds their package, or else their headers, with CMAKE_PREFIX_PATH and
-# <package>_ROOT in front of the system's folders.
+# Header-only libraries, found by CMake's own search for their package, or else by their headers: in CMAKE_PREFIX_PATH and
+# <package>_ROOT before the system's folders.
 
 # Makes the target package::target, of the version `oldest` or newer; `debian` is the package to install where there is none.
 function(find_headers package target oldest header debian)

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
 LITERAL_OR_COMMENT = re.compile(r"""("(?:\\.|[^"\\\n])*"|'(?:\\[^'\n]+|[^'\\\n])')|//.*""")
-BACKENDS = ("model/cpu/cpu.h", "model/cuda/cuda.h")  # what these declare counts for every trainer
+BACKENDS = ("model/cpu/cpu.h", "model/cuda/cuda.h")  # what defines these counts for every trainer
 
 
 class Model:
@@ -51,7 +51,7 @@ class Model:
         return [file for file in using if these and begins.search(self.text[file])]
 
     def _is_private(self, source: str) -> bool:
-        """Whether files with ops alone use a source without ops: the source then counts where these files do."""
+        """Whether only files with ops use this source, which has none: it then counts where one of these files does."""
         for header, defining in self.defining.items():
             users = [file for file in self.sources if header in self.included[file] and file not in defining]
             if source in defining and users and all(self.ops_in[file] for file in users):
@@ -101,7 +101,7 @@ class Model:
         return sorted(files)
 
     def _add(self, file: str, files: set[str]) -> None:
-        """Adds a file and the files it includes, but not the ops that model/ops.h includes, since it has them all."""
+        """Adds a file and the files it includes, but not the ops that model/ops.h includes, since it includes all ops."""
         if file not in files:
             files.add(file)
             for name in self.included[file]:

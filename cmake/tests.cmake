@@ -1,7 +1,7 @@
 # Tests: tests/<name>_test.cpp, label cpu; gpu for *_gpu_test.cpp; multirank and multigpu for those of several ranks.
 # tests/<name>_test.py, label cpu, are a test each.
 # Fuzz targets: tests/fuzz/<name>_fuzz.cpp; without libFuzzer, a test that replays tests/fuzz/corpus/<name>/.
-# `cmake --build build/cpu --target tests` builds them and what they start.
+# `cmake --build build/cpu --target tests` builds the tests and what they start.
 enable_testing()
 add_custom_target(tests)
 
@@ -137,7 +137,7 @@ exec $python -m unittest discover --verbose --start-directory tests --pattern ${
   file(GLOB cases CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/tests/golden tests/golden/*)
   foreach(source IN LISTS tests)
     get_filename_component(test ${source} NAME)
-    if(test STREQUAL golden_test.py)  # a test a case, so that they run at the same time
+    if(test STREQUAL golden_test.py)  # each case is a test, so that cases run at the same time
       foreach(case IN LISTS cases)
         add_python_test(${test}.${case} "${test} -k Golden.test_${case}")
       endforeach()

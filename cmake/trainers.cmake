@@ -2,7 +2,7 @@
 find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
 file(GLOB_RECURSE hashed_sources CONFIGURE_DEPENDS model/*.h model/*.cpp model/*.cu model/*.cuh)
 list(SORT hashed_sources)
-# A removed file changes this list, and only that makes the hashes anew.
+# The list of files is a dependency of its own: without it, a removed file would leave the hashes as they were.
 list(JOIN hashed_sources "\n" hashed_list)
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/hashed_sources.txt CONTENT "${hashed_list}" @ONLY)
 add_library(stepladder_rung_main OBJECT bench/rung/main.cpp)

@@ -196,7 +196,7 @@ def draw_steps(data: Results):
     return fig
 
 
-LOSS_POINTS = 250  # the fewest of a line, where there are more steps
+LOSS_POINTS = 250  # the fewest points of a line, if the run has as many steps
 
 
 def steps_a_point(workload: Workload) -> int:

@@ -41,7 +41,7 @@ def _why(row: Row) -> str:
 
 
 def _bracket_groups(ax, workload: Workload) -> None:
-    """Draws brackets right of rungs that are one step elsewhere, with their gain together, and PyTorch's."""
+    """Brackets rungs that are one step elsewhere, on the right, with their joint gain and PyTorch's for that step."""
     places = [row.rung for row in workload.rows]
     for group in workload.groups:
         first, last = places.index(group.rungs[0]) - 0.3, places.index(group.rungs[-1]) + 0.3

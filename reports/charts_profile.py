@@ -20,7 +20,7 @@ _HATCHES = ("", "///", "...")
 
 
 def _subtitle(profiles: list[Profile], note: str) -> str:
-    """Device and workload where all profiles have the same; else the rows name them."""
+    """The device and the workload, each only if all profiles share it: otherwise the rows name it."""
     common = [of for of in ({profile.device for profile in profiles}, {profile.workload for profile in profiles})
               if len(of) == 1]
     return "  ·  ".join([*(only for (only,) in common), note])
@@ -76,7 +76,7 @@ def draw_kernel_types(data: Results):
                    "A step by type of kernel", "no kernel was traced")
 
 
-_OPS = 10  # ops shown of a profile
+_OPS = 10  # the most ops shown of a profile
 
 
 def draw_gap(data: Results):

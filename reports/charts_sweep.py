@@ -92,7 +92,8 @@ def draw_batch(data: Results):
 
 def _scaling_of_one_batch(rate, below, lines: dict[str, list], predicted: list, looks: dict[str, style.Line],
                           settings: list[int]) -> None:
-    """Draws the pair of axes of one batch: for each rung, tokens/s a device, and their share of one device's alone."""
+    """Draws the pair of axes of one batch: for each rung, tokens/s per device above, and below what share that
+    is of the tokens/s of a device by itself."""
     for rung, rows in lines.items():
         look = looks[rung]
         rows = sorted(rows, key=lambda row: row.devices)

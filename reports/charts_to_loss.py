@@ -10,7 +10,7 @@ from results import Curve, Results, Row, Workload
 
 _GAVE_UP = {"marker": "x", "markersize": 6.5, "markeredgewidth": 1.8, "linestyle": "none", "zorder": 5}
 _COLUMNS = (46, 86, 128)
-_RIGHT = 1.95  # inches that the columns take
+_RIGHT = 1.95  # inches that the columns of numbers take
 
 
 def _rows(workload: Workload) -> list[Row]:

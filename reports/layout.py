@@ -37,8 +37,8 @@ def columns_right(ax, y: float, texts, places: tuple[int, ...], color: str = sty
 
 
 def legend_right(fig, ax, handles: list, lines: bool = False) -> None:
-    """A legend right of `ax`; `lines` makes room for dashes. Artists drawn over each other are a tuple, which the first
-    one names; matplotlib's containers, such as of error bars, are tuples with a name of their own."""
+    """A legend right of `ax`; `lines` makes room for dashes. A tuple in `handles` is artists drawn over each other, and
+    has the label of the first; matplotlib's containers, such as error bars, are tuples with a label of their own."""
     place = ax.get_position()
     labels = [(handle[0] if type(handle) is tuple else handle).get_label() for handle in handles]
     fig.legend(handles, labels, loc="upper left", fontsize=9, borderaxespad=0, handlelength=None if lines else 1.6,

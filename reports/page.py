@@ -101,7 +101,7 @@ _MARKDOWN.filters["table"] = markdown_table
 
 
 def published_numbers(results: list[Results], profiles: list[Profile]) -> dict:
-    """The templates' values for published numbers, without any source beside trainers of one's own alone."""
+    """The templates' values for published numbers: no sources where only trainers of one's own were measured."""
     sources = published.reproduce(results, profiles) if published.told_by(results) else []
     return {"published": sources, "summary": published.summary(sources), "same": round(100 * published.SAME)}
 

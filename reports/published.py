@@ -57,7 +57,7 @@ def _first_step_s(row: Row) -> float | None:
     return ms and ms / 1e3
 
 
-# By quantity, of a row: its value in the table's unit, and whether more is better.
+# For each quantity of a single row: the function that gives its value in the table's unit, and whether more is better.
 OF_ROW: dict[str, tuple[Callable[[Row], float | None], bool]] = {
     "step_ms": (lambda row: row.median_ms, False),
     "tokens_per_second": (lambda row: row.tokens_per_second, True),
@@ -69,7 +69,7 @@ OF_ROW: dict[str, tuple[Callable[[Row], float | None], bool]] = {
     "process_gib": (_memory("process"), False),
 }
 
-# By quantity, of two rows: the table's value from how many times as fast the second is, and back.
+# For each quantity of two rows: functions from how many times as fast the second is to the table's value, and back.
 OF_PAIR: dict[str, tuple[Callable[[float], float], Callable[[float], float]]] = {
     "reduction": (lambda gain: 100 * (1 - 1 / gain), lambda percent: 1 / (1 - percent / 100)),
     "speedup": (lambda gain: gain, lambda gain: gain),
@@ -77,7 +77,8 @@ OF_PAIR: dict[str, tuple[Callable[[float], float], Callable[[float], float]]] = 
 }
 
 
-# By quantity, of a profile: ms by phase, kernel type or op. Shares of the step compare across devices, ms do not.
+# For each quantity of a profile: the function that gives ms by phase, kernel type or op. Tables show shares of these
+# sums, since ms don't compare across devices.
 OF_PROFILE: dict[str, Callable[[Profile], dict[str, float]]] = {
     "phases": lambda profile: profile.phases,
     "kernel_types": lambda profile: {name: ms for name, (ms, _) in profile.kernel_types.items()},
@@ -194,7 +195,8 @@ class Source:
 
     @property
     def judged(self) -> dict[str, list[bool]]:
-        """By kind of gain: for each published gain with ours beside it, whether ours is the same; last, those without."""
+        """For each kind of gain, whether ours is the same as the published one, where both are known. The last kind counts
+        the published gains of which ours has no run."""
         lines = [(table.speed, line) for table in self.tables for line in table.lines]
         return {"speed-ups": [agrees(line.agreement) for speed, line in lines if speed and line.agreement],
                 "over the row above": [agrees(line.step_agreement) for _, line in lines if line.step_agreement],
@@ -284,7 +286,7 @@ def reproduce(results: list[Results], profiles: Sequence[Profile] = ()) -> list[
 
 
 def figures(value: float) -> str:
-    """About four significant digits; in powers of ten where a double has no more digits than that tells."""
+    """About four significant digits; from 1e15 on, where a double's digits end, as a power of ten."""
     size = abs(value)
     if size >= 1e15:
         return f"{value:.2e}"
@@ -323,7 +325,8 @@ class _Found:
 
 
 class _Column:
-    """Our counterparts of a table's rows, from the workload with most of them; of several, the one most like the table's."""
+    """Our counterparts of a table's rows, from the workload that has most of them; among several such workloads, from the
+    one whose device and batch are most like the table's."""
 
     def __init__(self, table: dict, names: list[str | list[str] | None], results: list[Results]):
         self.table, self.names, self.all = table, names, results
@@ -354,8 +357,8 @@ class _Column:
         return f"{workload.device}, {workload.model}, B = {workload.B}, T = {workload.T}"
 
     def _find(self, name: str, row: dict) -> _Found | None:
-        """Our counterpart on the main workload; on one like it where the row says that its batch or devices are others;
-        on any batch for a rung that chooses its own."""
+        """Our counterpart on the main workload, or on one with the batch or devices that the row says are its own; at any
+        batch for a rung that chooses its own."""
         if not self.main:
             return None
         main, workload = self.main
@@ -369,14 +372,14 @@ class _Column:
 
     @property
     def missing(self) -> list[str]:
-        """The counterparts that were not measured; their ladder, where nothing of it was."""
+        """The names of counterparts that were not measured; if none of the column was, the names of their ladders."""
         listed = [(item, found) if isinstance(item, list) else ([item], found)
                   for item, found in zip(self.names, self.found) if item]
         names = [name for item, found in listed for name, one in zip(item, found) if one is None]
         return list(dict.fromkeys(name.split("/")[0] if self.main is None else name for name in names))
 
     def ours(self, i: int) -> Ours:
-        """The cell of a row, without its value."""
+        """Our cell of row i, its value still to be filled in."""
         item, found = self.names[i], self.found[i]
         cell = Ours(" → ".join(item) if isinstance(item, list) else item or "")
         for one in filter(None, found):
@@ -386,7 +389,7 @@ class _Column:
 
 
 def _named(workload: Workload, name: str) -> Row | None:
-    """A row that is ok, by its name or, in the results of its own ladder, by its name without the ladder's."""
+    """The row called `name` if it is ok; in the results of a ladder, rows are called without the ladder's name."""
     row = workload.find(name) or (workload.find(name.removeprefix(f"{workload.ladder}/")) if workload.ladder else None)
     return row if row and row.ok else None
 
@@ -538,7 +541,7 @@ def _setting(table: dict) -> str:
 
 
 def _unlike(row: dict, table: dict) -> str:
-    """What a row says of itself beside its table: metric, B, T and devices."""
+    """The text of the fields that a row sets for itself instead of its table: metric, B, T and devices."""
     parts = [row[name].replace("_", " ") for name in ("metric",) if name in row]
     parts += [f"{name} = {row[name]}" for name in ("B", "T") if row.get(name)]
     return ", ".join(parts + ([f"{row['devices']} devices"] if "devices" in row else []))

@@ -153,7 +153,7 @@ class Row:
         return self.cycles.value / self.median_ms / 1e3 if self.cycles else None
 
     def against(self, peer: str) -> Ratio | None:
-        """How many times faster than `peer`'s counterpart."""
+        """How many times faster this row is than its counterpart of `peer`."""
         return next((ratio for ratio in self.peers if ratio.peer == peer), None)
 
     def speedup_over(self, other: "Row") -> float:
@@ -170,7 +170,8 @@ class Row:
         return other.median_ms / self.median_ms
 
     def alike(self, other: "Row") -> bool:
-        """Whether the row is configured as another. Keys that only one of them has are another version's, and ignored."""
+        """Whether the two rows are configured alike. Keys that only one of them has come from another version, and are
+        ignored."""
         mine, its = self.configuration, other.configuration
         return self.settings == other.settings and all(mine[key] == its[key] for key in mine.keys() & its.keys())
 
@@ -193,16 +194,16 @@ class Workload:
     model: str
     B: int
     T: int
-    devices: int = 1  # B is each one's
+    devices: int = 1  # B is the batch of each
     rows: list[Row] = field(default_factory=list)
     peers: list[Row] = field(default_factory=list)
     all_peers: list[Row] = field(default_factory=list)  # peers beside a rung and failed ones, too
-    label: str = ""  # the results it is from, where that is not plain
+    label: str = ""  # the device or file it is from, where there are several
     device: str = ""
     ladder: str = ""  # the name of a ladder of one's own
     file: str = ""
     main: bool = True  # of the device's first results, which the charts of the ladder show
-    groups: list["Group"] = field(default_factory=list)  # whose two ends were measured
+    groups: list["Group"] = field(default_factory=list)  # groups of which both ends were measured
 
     def __str__(self) -> str:
         return f"{self.label + ': ' if self.label else ''}{self.model}, B = {self.B}, T = {self.T}" + \
@@ -341,9 +342,9 @@ class Results:
         return [workload for workload in main if workload.devices == 1] or main
 
     def by_longest_run(self, known: Callable[[Row], bool]) -> list[Workload]:
-        """One workload for each device and key, from all files: each rung and peer by its longest run for which `known`
-        holds, if that is configured as in the first file that has the row. A rung without such a run is there if the
-        main results have it."""
+        """One workload for each device and key, from all files. Each rung and peer is the row with the longest run for
+        which `known` holds, among rows configured as in the first file that has the rung. A rung without such a row is
+        there only if the main results have it."""
         usual: dict[tuple, Row] = {}
         same: dict[tuple, list[Workload]] = {}
         for workload in self.workloads:
@@ -367,8 +368,8 @@ class Results:
         return found
 
     def knowing(self, known: Callable[[Row], bool], once: bool = False) -> list[Workload]:
-        """The workloads with a row for which `known` holds; outside the main results with such rows alone and, if `once`,
-        only with those measured in the most rounds. Labelled by file where there are several."""
+        """The workloads with a row for which `known` holds. Those outside the main results keep only such rows and, if
+        `once`, of rows measured in several files only the one with the most rounds. Labelled by file if files differ."""
         def place(workload: Workload, row: Row) -> tuple:
             return workload.device, workload.key, row.rung, row.settings
 
@@ -389,8 +390,9 @@ class Results:
                 for workload, rows in found]
 
     def longest(self) -> list[Workload]:
-        """For each device, the workloads with the longest runs of two rungs or more; if the baseline isn't among them,
-        the longest with it before them. Runs until a loss, whose rounds differ in seed, only where there are no others."""
+        """For each device, the workloads with the longest runs of two rungs or more; if none of these has the baseline,
+        the workloads with the longest runs that have it come first. Runs until a loss, whose rounds differ in seed, only
+        count where there are no others."""
         def most_steps(of: list[Workload]) -> list[Workload]:
             most = max((workload.steps for workload in of), default=0)
             return [workload for workload in of if workload.steps == most]

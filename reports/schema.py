@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 SCHEMA = json.loads(Path(__file__).with_name("results.schema.json").read_text(encoding="utf-8"))
-for _name, _field in SCHEMA["$defs"]["summary"]["properties"].items():  # fields of a variant too, and what differs there
+for _name, _field in SCHEMA["$defs"]["summary"]["properties"].items():  # over_rounds: what differs in a variant
     if (_over_rounds := _field.pop("over_rounds", None)) is not None:
         SCHEMA["$defs"]["variant"]["properties"][_name] = \
             _field | {"description": "as in a summary, the median over rounds"} | _over_rounds
@@ -93,7 +93,7 @@ def whole(data: dict) -> dict:
 
 
 def answered(program: str, work: Callable[[], None]) -> int:
-    """Calls work(). Returns the exit status: 0, or 2 where a file can't be read or written, which is said on stderr."""
+    """Calls work(). Returns the exit status: 0, or 2, with the reason on stderr, if a file can't be read or written."""
     try:
         work()
         return 0

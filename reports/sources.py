@@ -19,7 +19,7 @@ LADDER = {rung["name"]: rung
 
 @dataclass
 class Diff:
-    """A rung's file against its parent's: lines with what they are, "add", "del", "hunk" or ""."""
+    """The diff of a rung's file against its parent's: lines, each with its kind, "add", "del", "hunk" or ""."""
 
     rung: str
     parent: str
@@ -31,7 +31,7 @@ class Diff:
 
     @property
     def stretches(self) -> list[tuple[str, str]]:
-        """Lines of one kind that follow each other, together."""
+        """The lines, with consecutive lines of one kind joined into one text."""
         return [(kind, "\n".join(line for _, line in lines)) for kind, lines in groupby(self.lines, itemgetter(0))]
 
 
@@ -49,7 +49,7 @@ def rows(ladder: object) -> dict[str, dict]:
 
 
 def diff(rung: str) -> Diff | None:
-    """A rung's file against its parent's. None for a rung without a parent, and where a file is not here."""
+    """The diff of a rung's file against its parent's. None for a rung without a parent, and where a file is not here."""
     parent = LADDER.get(rung, {}).get("parent")
     if not parent or not all(file_of(name).is_file() for name in (parent, rung)):
         return None
@@ -57,7 +57,8 @@ def diff(rung: str) -> Diff | None:
 
 
 def diff_of_commands(rung: str, ladder: dict[str, dict]) -> Diff | None:
-    """Environment and command, a word a line, of a rung of one's own against its parent's. None without a parent."""
+    """The diff of environment and command, a word a line, of a rung of one's own against its parent's. None without a
+    parent."""
     rows = [ladder.get(name, {}) for name in (str(ladder.get(rung, {}).get("parent")), rung)]
     words = [[*(f"{name}={value}" for name, value in dict(row.get("environment", {})).items()),
               *map(str, row.get("command", []))] for row in rows]
@@ -65,7 +66,7 @@ def diff_of_commands(rung: str, ladder: dict[str, dict]) -> Diff | None:
 
 
 def _diff(rung: str, parent: str, before: list[str], after: list[str]) -> Diff:
-    """The diff by the program diff, so that its lines are those of `stepladder diff`: Python's may be more."""
+    """The diff that the program diff makes, which has the lines of `stepladder diff`; Python's difflib may find more."""
     kinds = {"+": "add", "-": "del", "@": "hunk"}
     with tempfile.TemporaryDirectory() as folder:
         files = Path(folder, "before"), Path(folder, "after")

@@ -6,7 +6,7 @@ from markupsafe import Markup, escape
 from profiles import Profile, Stretch
 
 LOOKS = 12  # classes t0, t1, ... of page.css
-NO_GAP_MS = 0.006  # larger than the gaps that a stretch may have within, and a rounding
+NO_GAP_MS = 0.006  # the 5 us of gaps that stretches close, and more for rounding
 _WIDTH, _STRIP, _TEXT = 1000, 34, 18  # in the SVG's own units
 
 

@@ -50,7 +50,7 @@ def built(command: str, folder: Path) -> float:
 
 def measure(folder: Path, programs: Sequence[str]) -> tuple[float, dict[str, float]]:
     """Builds `programs`. Returns the CPU seconds of what several programs need, and of what each program alone needs."""
-    users: dict[str, set[str]] = {}  # by command
+    users: dict[str, set[str]] = {}  # the programs that need each command
     for program in programs:
         for command in commands_of(folder, f"bin/{program}"):
             users.setdefault(command, set()).add(program)

@@ -45,7 +45,7 @@ in_prefix() {
   return 1
 }
 
-# found_version PACKAGE: prints the version that is here, whoever installed it; 1 if it can't be told.
+# found_version PACKAGE: prints the version that is here, whoever installed it; returns 1 if it can't be told.
 found_version() {
   case $1 in
     build-essential) "${CXX:-c++}" -dumpfullversion -dumpversion ;;
@@ -58,7 +58,7 @@ found_version() {
   esac 2>/dev/null
 }
 
-# at_least VERSION FOUND
+# at_least VERSION FOUND: whether FOUND is VERSION or newer.
 at_least() {
   [[ $(printf '%s\n' "$@" | sort --version-sort | head -n 1) == "$1" ]]
 }

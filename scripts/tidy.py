@@ -51,8 +51,8 @@ class Unit:
         self.stamp = Path(build, "tidy", seen)
 
     def join(self, folder: Path) -> None:
-        """Writes the sources into one file, as the static analyzer passes over functions of files that are included; in
-        the reverse order, so that an include that a source takes from the one before it is missed."""
+        """Writes the sources into one file, since the static analyzer skips functions of included files. Their order is
+        reversed, so that a source that lacks an include, which the one before it has, fails to compile."""
         compiled = re.findall(r'^#include "(.+)"$', Path(self.file).read_text(), re.MULTILINE)
         self.sources = [source for source in compiled if not source.startswith(self.folder)]  # no generated source
         path = (folder / self.file.split("CMakeFiles/")[1].replace("/", "_")).with_suffix(".cpp").absolute()

@@ -48,7 +48,7 @@ const Ablation& find_ablation(std::string_view name) {
   return *found;
 }
 
-/// The first rung at the largest batch that fits it.
+/// The first rung, as `only` of `large_batch`: at the largest batch that fits into the device's memory.
 Program first_rung_with(const Ladder& ladder, const Rung& large_batch) {
   Program program = program_of(ladder.rungs.front());
   program.variant = cat(kOnly, "/", large_batch.name);
@@ -79,7 +79,7 @@ Plan plan_of(const Ladder& ladder, const std::vector<Rung>& rungs, const std::ve
     climbed.insert({rung.name, rung.parent});
     for (const std::string& kind : kinds) {
       if (rung.batch == BatchSize::largest) {
-        // Without it, the tuned rung is what it is at the usual batch.
+        // `without` needs no program: at the usual batch, the tuned rung is measured anyway.
         if (kind == kOnly) programs[kind].push_back(first_rung_with(ladder, rung));
         continue;
       }

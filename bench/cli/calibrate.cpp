@@ -97,7 +97,7 @@ int calibrate(CalibrateOptions& options) {
   noise.warmup = first.plan.warmup;
   noise.ladder = first.plan.ladder.usual() ? "" : first.plan.ladder.name;
   collect(noise, first.results, second.results);
-  // A rung with a failed run is left out: its other pairs are no sample.
+  // Leave out a rung with a failed run: its other pairs aren't a fair sample.
   bool good = true;
   std::map<RowKey, std::string> left_out;  // each row left out, and why
   for (const Results* results : {&first.results, &second.results})

@@ -28,7 +28,7 @@ namespace stepladder {
 namespace {
 
 constexpr const char* kMaxTime = "max-time";
-constexpr double kPartGrace = 30.0;  // seconds for a part to end in order
+constexpr double kPartGrace = 30.0;  // seconds that a part may take to end after SIGTERM
 constexpr const char* kMeasuresAgain = " measures that part from its beginning";
 constexpr const char* kWayOut = "--overwrite starts again, --out names another file";
 
@@ -95,7 +95,7 @@ double own_limit_s(const std::vector<std::string>& words) {
 }
 
 constexpr const char* kCounts =
-    "{devices}";  // in a part's --devices: 2, 4 and so on, up to all that are here
+    "{devices}";  // in a part's --devices; stands for 2, 4 and so on, up to all devices here
 
 /// A command line without the options for device, Python, timeout and peers.
 std::vector<std::string> what_is_measured(const std::vector<std::string>& words) {
@@ -113,7 +113,7 @@ std::vector<std::string> what_is_measured(const std::vector<std::string>& words)
 struct PlannedPart {
   std::string name, about;
   std::vector<std::string> words;  // with the options that all parts share
-  int64_t devices = 1;             // how many it needs
+  int64_t devices = 1;             // how many the part needs
   std::vector<int64_t> counts{};   // what kCounts stands for
   bool chosen = true;              // by --parts
 
@@ -141,8 +141,8 @@ struct PlannedPart {
   }
 };
 
-/// `words` with the options given for all parts that `command` takes and `words` lacks; without --peer unless
-/// `peers`.
+/// `words`, followed by the options for all parts, as far as `command` takes them and `words` lacks them.
+/// --peer is added only with `peers`.
 std::vector<std::string> with_shared(std::vector<std::string> words, const Command& command, bool peers,
                                      const CampaignOptions& options) {
   auto given = CampaignOptions::shared(options.measuring),
@@ -205,7 +205,8 @@ PlannedPart part_from(const Json& json, const CampaignOptions& options, int64_t 
   return part;
 }
 
-/// Marks the parts that --parts names as chosen. Throws InputError for a name that no part has.
+/// Sets PlannedPart::chosen for the parts that --parts names, or for all without --parts. Throws InputError
+/// for a name that no part has.
 void choose(std::vector<PlannedPart>& parts, const CampaignOptions& options) {
   for (const std::string& name : options.parts)
     if (std::ranges::find(parts, name, &PlannedPart::name) == parts.end()) {
@@ -240,7 +241,8 @@ std::vector<PlannedPart> parts_of(const CampaignOptions& options, int64_t device
   return parts;
 }
 
-/// Throws InputError where a part would fail hours later for executables that were not built.
+/// Checks that the ablations are built if a part needs them, since that part might begin hours later. Throws
+/// InputError.
 void check_built(const std::vector<PlannedPart>& parts) {
   const std::filesystem::path bin = bin_dir();
   std::error_code none;
@@ -263,7 +265,8 @@ std::string command_of(const Part& part) {
 /// The campaign's plan, and the parts that its results file has so far.
 class Campaign {
  public:
-  /// Throws Error with kExitNotComparable where the file's results are of another commit or kind of device.
+  /// Reads what the results file has. Throws InputError for a damaged file and, except in a dry run, Error
+  /// with kExitNotComparable for results of another commit or kind of device; with --overwrite neither.
   Campaign(const CampaignOptions& options, std::vector<PlannedPart> parts, const DeviceProbe& probe,
            std::string trainers_commit, std::vector<Program> trainers)
       : options_(options),
@@ -334,8 +337,8 @@ class Campaign {
     return all;
   }
 
-  /// A list of what each chosen part measures and about how long it takes: as measured in this file, else in
-  /// the campaign that comes with the sources, of this model of device or of another, which is then named.
+  /// A list of what each chosen part measures and about how long it takes. The time is from this file, else
+  /// from the campaign that comes with the sources, whose model of device is named if it is another one.
   std::string listing(int64_t devices) {
     std::string text;
     double sum = 0.0, sum_elsewhere = 0.0;
@@ -383,8 +386,8 @@ class Campaign {
     return found == there_.end() || !found->skipped.empty() ? nullptr : &*found;
   }
 
-  /// Throws Error with kExitNotComparable where a part was measured by another build, on another kind of
-  /// device, or of trainers that have changed.
+  /// Checks that the campaign may go on with a part in the file. Throws Error with kExitNotComparable if the
+  /// part was measured by another build or on another kind of device, or if its trainers have changed.
   void check(const PlannedPart& part, const Part& there) const {
     const std::string what = cat(options_.out, ":", part.name);
     const Json& context = there.results.context;
@@ -477,8 +480,8 @@ class Campaign {
     return code;
   }
 
-  /// Seconds that what is left of the part takes, or all of it after another build; nothing where it never
-  /// ran here.
+  /// Expected seconds for the rounds of the part that are left, or for the whole part if it will be measured
+  /// anew; nothing where no round ran on this model of device.
   std::optional<double> seconds_of(const PlannedPart& part) const {
     const Part* there = find(part);
     if (!there || text_at(there->results.device(), "name") != device_name()) return {};
@@ -525,11 +528,11 @@ class Campaign {
   }
 
   const CampaignOptions& options_;
-  std::vector<PlannedPart> parts_;     // all of the plan
+  std::vector<PlannedPart> parts_;     // all parts of the plan
   const Json context_;                 // of this machine
   const std::string trainers_commit_;  // for a ladder of one's own
   const std::vector<Program> trainers_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();  // of measuring
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();  // when measuring began
   std::vector<Part> there_;                                                         // the parts in the file
   bool other_ = false;  // the file is of another build or device
 };

@@ -148,7 +148,8 @@ bool check_one(const Plan& plan, const Program& program) {
   return true;
 }
 
-/// Throws InputError for an option before the words of a command, or among rungs.
+/// Checks that the words are a command, which its own options may follow, or with --ladder rungs. Throws
+/// InputError for an option before the command or among the rungs.
 void check_words(const CheckOptions& options, const std::vector<Option>& known) {
   const bool of_ladder = !options.ladder.empty();
   for (const std::string& word : options.rest) {
@@ -168,7 +169,7 @@ void check_words(const CheckOptions& options, const std::vector<Option>& known) 
   }
 }
 
-/// Throws InputError for a --model or --data that no command is told.
+/// Checks that some command has the placeholder of a --model or --data that was given. Throws InputError.
 void check_told(const CheckOptions& options, const std::vector<Program>& programs) {
   for (const auto& [name, given] :
        {std::pair("model", options.model.has_value()), std::pair("data", options.data.has_value())})

@@ -7,19 +7,19 @@ namespace stepladder {
 
 Command list_command();
 Command run_command();
-/// Becomes the command that a results file names, with --resume, and does not return.
+/// `resume` replaces this process by the command that a results file names, with --resume added.
 Command resume_command();
 Command ablate_command();
-/// train and sample become the rung's executable and do not return.
+/// `train` and `sample` replace this process by the rung's executable.
 Command train_command();
 Command sample_command();
 Command profile_command();
-/// Starts run, ablate and profile, a child process each.
+/// `campaign` starts run, ablate and profile, each as a child process.
 Command campaign_command();
 Command report_command();
 Command diff_command();
 Command export_command();
-/// Becomes reports/convert.py, and does not return.
+/// `convert` replaces this process by reports/convert.py.
 Command convert_command();
 Command plan_run_command();
 Command compare_command();
@@ -30,11 +30,11 @@ Command overhead_command();
 Command history_command();
 Command check_trainer_command();
 Command doctor_command();
-/// Prints a script for bash and zsh that completes the command lines of `commands`.
+/// `completion` prints a script for bash and zsh that completes the command lines of `commands`.
 Command completion_command(const std::vector<Command>& commands);
-/// Hidden: the child process that probe_device() starts.
+/// A command that help hides: probe_device() starts it as a child process.
 Command probe_command();
-/// Hidden: the process that a launcher starts for each rank.
+/// A command that help hides: a launcher starts it once for each rank.
 Command rank_command();
 
 }  // namespace stepladder

@@ -29,7 +29,7 @@ std::string values_of(const Option& option) {
   return join(names, " ");
 }
 
-/// Shell code that sets `words` to what may be at the place that is being completed, for one command.
+/// Shell code for one command that sets `words` to the words that may stand at the cursor.
 std::string cases_of(const Command& command) {
   std::string after, files, names = command.takes_rung ? rungs() + " " : "";
   for (const Option& option : command.options) {

@@ -98,9 +98,9 @@ bool is_of(const Results& results, const Ladder& ladder, const std::vector<std::
   });
 }
 
-/// The results to show: those of the file asked for, else the latest ones here, or for our ladder where it is
-/// installed; nothing where the latest are of another ladder. Throws InputError where the file asked for is
-/// of another.
+/// The results to show: those of the file asked for, else the latest in this folder or, for our ladder, those
+/// in the installation's folder. Nothing if the latest are of another ladder. Throws InputError if the file
+/// asked for is of another ladder.
 std::optional<Results> measured(const std::string& asked_for, const Ladder& ladder,
                                 const std::vector<std::string>& rungs) {
   std::string latest = kLatestResults;

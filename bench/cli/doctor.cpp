@@ -99,7 +99,7 @@ class Doctor {
   void look_at_libraries() {
     const Json& libraries = cuda_.libraries;
     if (libraries.is_null()) return;
-    if (libraries.at("major") == 0) {  // the device's error says why
+    if (libraries.at("major") == 0) {  // the device's error says why there are none
       rows_.emplace_back("CUDA libraries", "none");
       return;
     }
@@ -176,7 +176,7 @@ class Doctor {
     return table;
   }
 
-  /// Notes the first word of each command that can't be started.
+  /// Adds to `missing_` each trainer's program that can't be started: the first word of its command.
   void look_at_commands() {
     std::set<std::string> seen;
     for (const Program& program :

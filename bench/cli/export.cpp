@@ -37,7 +37,7 @@ struct ExportOptions {
   }
 };
 
-/// A part as JSON, with what follows from its runs.
+/// A part as JSON, with the numbers computed from its runs.
 Json json_of(const Part& part) {
   Json json = {{"name", part.name}, {"about", part.about}};
   if (!part.skipped.empty()) json["skipped"] = part.skipped;
@@ -79,7 +79,7 @@ std::string text_in(const ExportOptions& options) {
   return dump(json, 1) + "\n";
 }
 
-/// Throws InputError where --out is the file to export, or an existing file of another kind.
+/// Checks --out. Throws InputError if it is the file to export, or an existing file of another kind.
 void check_out(const ExportOptions& options) {
   std::error_code none;
   for (const std::string& source : {options.results, options.results.substr(0, options.results.rfind(':'))})

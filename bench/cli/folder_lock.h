@@ -8,8 +8,8 @@
 
 namespace stepladder {
 
-/// Makes the folder where it is missing and keeps other processes from locking it for as long as the result
-/// is open; nothing where another process has locked it. On a file system without locks, the folder is not
+/// Makes the folder where it is missing, and locks it for as long as the descriptor returned is open. Returns
+/// nothing if another process has locked the folder. On a file system without locks, the folder is not
 /// locked. Throws InputError, ending with `way_out`, where the folder can't be opened.
 std::optional<Fd> lock_folder(const std::string& path, const std::string& way_out);
 

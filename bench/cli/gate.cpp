@@ -89,8 +89,8 @@ Contender contender(const std::string& place, const std::string& ladder_file) {
   return {place, *ours};
 }
 
-/// The chosen rungs that both contenders have; `missing` gets those that one lacks, or a named one that both
-/// lack.
+/// The chosen rungs that both contenders have. `missing` gets the rungs that only one contender has, and
+/// those asked for by name that neither has.
 std::vector<Rung> common_rungs(const GateOptions& options, const Contender& base, const Contender& next,
                                std::vector<ComparedRow>& missing) {
   const bool all = options.measure.rungs == std::vector<std::string>{"all"};
@@ -276,7 +276,7 @@ void tell_kept(int64_t pairs, const std::string& place) {
             << "` compares them\n";
 }
 
-/// Throws Error where the contenders' ladders can't be compared.
+/// Checks that both ladders are ours, or both are ladder files, and that their names are equal. Throws Error.
 void require_same_kind(const GateOptions& options, const Contender& base, const Contender& next) {
   if (base.ladder.built_in() != next.ladder.built_in())
     throw Error(cat("not comparable: one of ", options.base, " and ", options.next, " is a ladder file"),
@@ -335,7 +335,7 @@ int gate(GateOptions& options) {
       Comparison one = measure(options, base, next, pairs, limits, too_late);
       for (ComparedRow& row : one.rows) row.repetition = options.repeat == 1 ? 0 : time;
       add(comparison, std::move(one));
-    } catch (const std::exception&) {  // earlier repetitions keep their verdicts
+    } catch (const std::exception&) {  // the verdicts of earlier repetitions stand
       if (time == 1) {
         tell_kept(pairs.pairs(), place);
         throw;

@@ -56,7 +56,7 @@ int show_history(HistoryOptions& options) {
   for (const std::string& path : paths) {
     try {
       files.emplace_back(fs::path(path).filename().string(), ladder_in(path));
-    } catch (const Error& e) {  // also a file whose rows mix configurations
+    } catch (const Error& e) {  // such as a file whose rows mix configurations
       skipped.emplace_back(e.what());
     }
   }

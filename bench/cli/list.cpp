@@ -29,7 +29,7 @@ struct ListOptions {
   }
 };
 
-/// Lines of the file that `diff` shows of a rung; none where it is not here.
+/// The number of lines of the file that `diff` shows for a rung; nothing where that file is not here.
 std::optional<int64_t> lines_of(const Ladder& ladder, const Rung& rung) {
   const std::string file = cat(ladder.built_in() ? shared_dir() : ladder.folder, '/', rung.shown);
   std::ifstream text(file);

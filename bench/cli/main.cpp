@@ -12,8 +12,8 @@
 
 int main(int argc, char** argv) {
   using namespace stepladder;
-  // Closing the pipe that stdout goes to must not end a measurement. A handler is set, since children would
-  // inherit SIG_IGN.
+  // Closing the pipe that stdout goes to must not end a measurement. SIGPIPE gets a handler that does
+  // nothing, since children would inherit SIG_IGN.
   std::signal(SIGPIPE, [](int) {});
   std::signal(SIGXFSZ, SIG_IGN);  // a file that passes `ulimit -f` is then an error that names it
   end_in_spite_of_limits();

@@ -23,7 +23,7 @@
 namespace stepladder {
 namespace {
 
-constexpr double kMost = 1e6;  // of steps, of rounds
+constexpr double kMost = 1e6;  // the most steps, or rounds
 
 Stopping stopping_of(const MeasureOptions& options, int64_t rounds) {
   Stopping stopping;
@@ -51,7 +51,8 @@ bool anyone_takes(const Plan& plan, const std::string& placeholder) {
                              [&](const Program& program) { return is_told(program, placeholder); });
 }
 
-/// Whether any program is told an option: by its placeholder, or, with {arguments}, as one that peers share.
+/// Whether any program is told option `name`: our rungs are told all; others by {name}, or by {arguments} if
+/// it is one of the options that peers share.
 bool anyone_is_told(const Plan& plan, const RungSettings& asked, const std::string& name) {
   return std::ranges::any_of(plan.programs, [&](const Program& program) {
     if (program.native || uses(program, name)) return true;
@@ -60,8 +61,8 @@ bool anyone_is_told(const Plan& plan, const RungSettings& asked, const std::stri
   });
 }
 
-/// Throws InputError where a program trains another model than the rows beside it would say. The user's
-/// --model counts more than a ladder's own.
+/// Checks that each program trains the model that its row will name. The user's --model counts more than a
+/// ladder's own. Throws InputError.
 void check_models(const Plan& plan, bool model_given) {
   const std::string& model = *plan.settings.model;
   const auto& known = Config::names();
@@ -77,7 +78,7 @@ void check_models(const Plan& plan, bool model_given) {
   }
 }
 
-/// Throws InputError for an option that no command of the ladder is told.
+/// Checks that each option given is told to some command of the ladder. Throws InputError.
 void check_used(const Plan& plan, RungSettings asked) {
   const auto unused = [&](const std::string& name, const std::string& how) {
     return InputError(cat("--", name, ": no command of ", plan.ladder.name, " has ", how));
@@ -136,7 +137,8 @@ std::string batch_finder(const Program& program, const Plan& plan) {
       cat(program.variant, ": no rung of ours is called that and looks for its batch: give --batch"));
 }
 
-/// For each program that searches for its batch, the batch that its rung finds; a peer gets its rung's.
+/// The batch of each program that searches for one: the batch that our rung of that name finds, for a peer
+/// too.
 std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) {
   std::map<std::string, int64_t> batches, found;  // by variant, by executable
   const RungSettings& s = plan.settings;
@@ -169,8 +171,8 @@ std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) 
   return batches;
 }
 
-/// Throws InputError for devices that no chosen rung trains on, more devices than there are, a batch that
-/// they can't share, or ranks that can't be started here.
+/// Checks --devices and the launcher's options. Throws InputError for devices that no chosen rung trains on,
+/// more devices than there are, a batch that the devices can't share, or ranks that can't be started here.
 void check_devices(const Plan& plan) {
   const Launcher& launcher = plan.launcher;
   const auto with_several = [](const Program& program) { return program.devices > 1; };
@@ -203,7 +205,7 @@ void check_devices(const Plan& plan) {
       throw InputError("--launch-timeout is for the ranks of a --launcher: give one");
   }
   for (const Workload& workload : workloads_of(plan, 0)) {
-    if (!launcher.words.empty() && workload.has_launcher()) continue;  // maybe on other machines
+    if (!launcher.words.empty() && workload.has_launcher()) continue;  // the launcher may use other machines
     if (workload.backend == "cuda" && workload.devices > plan.devices_present)
       throw InputError(cat("--devices ", workload.devices, ": this machine has ", plan.devices_present));
     if (workload.has_launcher()) check_mpirun(workload.devices);

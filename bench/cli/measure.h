@@ -52,7 +52,7 @@ struct MeasureOptions {
   std::vector<Option> ladder_options();
   /// --devices and the launcher's options, for commands that measure on several devices.
   std::vector<Option> device_options();
-  /// Options for preset, rungs, workload and what a rung takes, and the command's own, `plan`.
+  /// The command's own options, `plan`, and those for preset, rungs, workload and what a rung takes.
   std::vector<Option> workload_options(std::vector<Option> plan);
   /// Options for the loss to train to, and how often it is evaluated.
   std::vector<Option> loss_options();

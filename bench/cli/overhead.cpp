@@ -45,12 +45,12 @@ struct OverheadOptions {
   }
 };
 
-/// A run's times in ms: its median timed step, and the sum of all but its steps.
+/// A run's times in ms: its median timed step, and all the time that it spent outside steps.
 struct Cost {
   double step = 0.0, besides = 0.0;
 };
 
-/// A path whose file, if anyone writes it, is removed with this object.
+/// A path for a temporary file. The destructor removes the file, if there is one.
 struct TemporaryFile {
   std::string path;
   explicit TemporaryFile(std::string name) : path(std::move(name)) {}
@@ -62,7 +62,7 @@ struct TemporaryFile {
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 };
 
-/// Runs a rung without the harness: nothing reads its events, and it writes its steps' times to a file at its
+/// Runs a rung without the harness: the rung sends no events, but writes its steps' times to a file at its
 /// end. Throws Error where the rung fails.
 Cost alone(const Workload& workload) {
   const TemporaryFile file((fs::temp_directory_path() / cat("stepladder_overhead_", ::getpid())).string());
@@ -98,7 +98,7 @@ struct OverheadRow {
   std::vector<double> alone_ms = {}, harness_ms = {}, alone_besides = {}, harness_besides = {};
   std::vector<double> log_ratios = {};
   PairedChange change = {};
-  bool certain = false;  // there is a change at all, judged among all rows
+  bool certain = false;  // the change isn't zero, by a test over all rows together
 
   void add(const Cost& by_itself, const Cost& measured) {
     alone_ms.push_back(by_itself.step);
@@ -139,7 +139,7 @@ int overhead(OverheadOptions& options) {
   for (const Rung& rung : ladder().chosen(options.measure.rungs)) {
     Program program = program_of(rung);
     std::string why = why_not_here(rung, probe);
-    if (program.devices > 1) why = "overhead measures rungs of one device";  // others don't run alone
+    if (program.devices > 1) why = "overhead measures rungs of one device";  // ranks need the harness
     if (why.empty())
       plan.programs.push_back(std::move(program));
     else

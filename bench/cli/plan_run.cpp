@@ -37,7 +37,8 @@ struct Extrapolated {
   ResultRow row;
   double tokens;
 
-  /// The estimate for all tokens from that of a rate, in `unit`: the interval's bounds change sides.
+  /// Time or energy for all tokens, in `unit`: tokens over a rate, so the rate's upper bound gives the lower
+  /// bound.
   Estimate over(const Estimate& rate, double unit) const {
     Estimate whole{.value = tokens / rate.value / unit, .interval = {}, .rounds = rate.rounds};
     if (rate.interval)

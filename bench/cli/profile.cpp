@@ -57,7 +57,7 @@ struct ProfileOptions {
   }
 };
 
-/// Throws InputError where --out can't be written, or holds runs that the profile would replace.
+/// Checks --out. Throws InputError if it can't be written, or holds runs that the profile would replace.
 void check_place(const ProfileOptions& options) {
   check_same_kind(options.out, "results");
   if (kind_of(options.out) == "results")
@@ -69,7 +69,8 @@ void check_place(const ProfileOptions& options) {
   AtomicFile probe(options.out);
 }
 
-/// Throws InputError where --trace can't be written, would replace another file, or names the file of --out.
+/// Checks --trace. Throws InputError if it can't be written, would replace a file of another kind, or names
+/// the file of --out.
 void check_trace(const ProfileOptions& options) {
   check_same_kind(options.trace, "timeline", "name another --trace");
   make_folder_of(options.trace);
@@ -145,7 +146,7 @@ int trace(ProfileOptions& options) {
   return kExitOk;
 }
 
-/// Traces the rung. Where the profile of a part of a file fails, notes that in the file.
+/// Traces the rung. If the profile was to become a part of a file and fails, the file's part records that.
 int profile(ProfileOptions& options) try { return trace(options); } catch (const Error& e) {
   if (e.code() == kExitFailed && !options.out.empty() && !options.part.empty()) {
     const Json context = machine_context(require_device(options.settings.backend, options.settings.device));

@@ -51,7 +51,8 @@ struct ReportOptions {
   }
 };
 
-/// A file's name on the page: the last part of its path, where that tells it from the others, else the path.
+/// A file's name on the page: the last part of its path, or the whole path if another file has the same last
+/// part.
 std::string name_of(const std::string& path, const std::vector<std::string>& paths) {
   const auto last = [](const std::string& p) { return std::filesystem::path(p).filename().string(); };
   const auto same = std::ranges::count(paths, last(path), last);
@@ -66,7 +67,7 @@ void name_device(Json& file) {
     file["context"]["device"]["name"] = on.device_model();
 }
 
-/// What charts are drawn from: a results file, with what follows from its runs.
+/// The JSON of a results file that charts are drawn from, with the numbers computed from its runs.
 Json chart_json(const MeasuredFile& file) {
   Json json = results_file_json(file.findings);
   json["report"] = {{"name", file.name}, {"path", file.path}};

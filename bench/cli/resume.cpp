@@ -61,8 +61,9 @@ void erase(std::vector<std::string>& words, const Starts& option) {
                                       static_cast<std::ptrdiff_t>(option.size)));
 }
 
-/// Keeps each option that starts a program in one of `command`, which is the file's, and `more`, which is the
-/// user's. Throws InputError where `command` alone has one: a file must not choose what is started.
+/// Removes doubles of options that start programs: from `more`, the user's words, if `command`, the file's
+/// words, has the same value; from `command` if `more` has another value. Throws InputError for such an
+/// option that only `command` has: a file must not choose what is started.
 void take_programs_from(std::vector<std::string>& command, std::vector<std::string>& more,
                         const std::string& file) {
   std::vector<std::string> missing;
@@ -85,7 +86,7 @@ void take_programs_from(std::vector<std::string>& command, std::vector<std::stri
             join(missing, " ")));
 }
 
-/// Throws InputError where a ladder file that the command names isn't found from this folder.
+/// Checks that the ladder files that the command names are found from this folder. Throws InputError.
 void check_folder(const std::vector<std::string>& command, const std::string& file) {
   const std::string option = "--ladder";
   for (size_t i = 0; i < command.size(); ++i) {

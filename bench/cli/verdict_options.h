@@ -31,7 +31,7 @@ struct VerdictOptions {
   /// Limits for runs until a loss. Throws InputError where a limit on the time of a step was set.
   Limits limits(double until_loss) const;
 
-  /// Throws InputError for a file of --out that can't be written, or is of another kind.
+  /// Checks the files of --out. Throws InputError if one can't be written, or is of another kind.
   void check_files() const;
   /// Throws InputError if --out names `file`, which is to hold results.
   void check_apart(const std::string& file) const;

@@ -11,7 +11,7 @@ namespace stepladder {
 struct AgentOptions {
   std::string to = {};       // HOST:PORT of the harness
   std::string folder = {};   // where the trainer runs
-  std::string backend = {};  // assumed where the trainer tells none
+  std::string backend = {};  // assumed where the trainer tells no backend
   bool clocks = false;       // read the device's clocks, which the trainer doesn't tell
   EnergyDue due = {};
   std::vector<std::string> command = {};
@@ -20,9 +20,9 @@ struct AgentOptions {
   std::vector<std::string> arguments() const;
 };
 
-/// Reads its rank from the launcher's variables, meets the other ranks at the harness, and runs the trainer
-/// with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT once all ranks are there.
-/// Hands the trainer's events on, with what the harness can't read from afar:
+/// Runs one rank: reads its number from the launcher's variables, meets the other ranks at the harness, and
+/// starts the trainer with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT once
+/// all ranks are there. Hands the trainer's events on, with what the harness can't read from afar:
 ///
 ///   "energy_j":..,"sm_mhz":..,..            in a step
 ///   {"event":"exit","status":..,"stderr":"..","shared":..,"unknown":".."}

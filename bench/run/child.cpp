@@ -31,7 +31,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMaxLine = 1 << 20;  // bytes; no event is near it
+constexpr size_t kMaxLine = 1 << 20;  // bytes; events are far shorter
 constexpr size_t kMaxTail = 4096;
 constexpr size_t kMaxOutput = 8 << 20;  // bytes of output_of()
 
@@ -63,7 +63,7 @@ struct Pipe {
   }
 };
 
-/// The end of a pipe to which signal handlers write, on whichever thread, to wake poll().
+/// The write end of a pipe. Signal handlers, on any thread, write to this descriptor to wake poll().
 int wake_fd = -1;
 volatile std::sig_atomic_t interrupted_by = 0;
 
@@ -100,8 +100,8 @@ bool is_of_a_launcher(std::string_view name) {
   return false;
 }
 
-/// Whether a launcher or a harness has set this variable for a process of another job: its rank, where it
-/// reports, what it is to do.
+/// Whether a launcher or a harness has set this variable for a process of another job: the process's rank,
+/// where it reports, or what it is to do.
 bool is_of_another_job(std::string_view name) {
   for (const char* one : {"RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=", "MASTER_ADDR=",
                           "MASTER_PORT=", "STEPLADDER_JOB_SECRET=", "STEPLADDER_EVENTS=", "STEPLADDER_STEPS=",
@@ -217,8 +217,8 @@ class Child {
   }
 
  private:
-  /// The child's si_code; 0 while it runs. Asks for exits and stops at once: waitid() for stops alone fails
-  /// after an exit.
+  /// The child's si_code; 0 while it runs. Asks for exits and stops in one call, since waitid() for stops
+  /// alone fails after an exit.
   int state() const {
     siginfo_t info{};
     if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) != 0)
@@ -237,7 +237,8 @@ std::set<pid_t> children() {
   return found;
 }
 
-/// Processes of a job that have left its group: this process becomes their parent, and kills them.
+/// Adopts processes of a job that have left the job's group, and kills them: this process becomes their
+/// parent.
 class Orphans {
  public:
   Orphans() {
@@ -372,7 +373,8 @@ std::string without_colours(std::string_view text) {
   return plain;
 }
 
-/// The last line with a letter or digit; all lines of a message between two rules, as Open MPI draws them.
+/// The last line with a letter or digit. If the text ends in a message between two rules, as Open MPI draws
+/// them, all lines of that message.
 std::string last_said(std::string_view text) {
   const auto says = [](std::string_view line) {
     return std::ranges::any_of(line, [](unsigned char c) { return std::isalnum(c) || c >= 0x80; });
@@ -427,7 +429,7 @@ class RunningJob {
   const InterruptGuard guard_;
   Orphans orphans_;
   std::vector<Stream> streams_;
-  std::deque<Member> members_;  // a deque never moves them
+  std::deque<Member> members_;  // a deque never moves its elements
   const Clock::time_point deadline_;
   Clock::time_point kill_at_ = Clock::time_point::max();
   std::optional<Clock::time_point> linger_until_;  // set once the job has told its end; replaces deadline_
@@ -554,7 +556,8 @@ void RunningJob::refuse(size_t rank) {
 }
 
 void RunningJob::blame(size_t process) {
-  // A rank that a signal ended is to blame, even where others noticed and exited before waitid() told of it.
+  // A rank that a signal ended is to blame, even if others noticed its end and exited before waitid() told of
+  // the signal.
   const ChildEnd& end = members_[process].end;
   const bool worse = !culprit_ || (members_[*culprit_].end.how == How::exited && end.how == How::signalled &&
                                    end.code != SIGTERM && !killed_);

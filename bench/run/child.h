@@ -16,7 +16,7 @@ namespace stepladder {
 
 /// While a guard lives, SIGINT, SIGTERM and SIGHUP end a running child instead of this process, and code
 /// between two children is not cut short. A signal that was ignored when this process started (nohup) stays
-/// ignored; a signal that was blocked then arrives.
+/// ignored. A signal that the thread blocks is let through while the guard lives.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -79,7 +79,8 @@ enum class Channel : int { out = 1, events = 3 };
 ChildEnd run_child(const std::vector<std::string>& command, Channel channel, double timeout_s,
                    const std::function<bool(std::string_view line)>& on_line);
 
-/// Processes that stand or fall together: one for each rank, or a launcher that starts them all.
+/// Processes of which none goes on once one has failed: one for each rank, or a launcher that starts all
+/// ranks.
 struct Job {
   struct Process {
     std::vector<std::string> command;
@@ -96,14 +97,16 @@ struct Job {
   /// Whether the job has told its end, or that it failed. It may then take kLingering to exit; processes that
   /// are left are killed, and the job counts as having exited with 0.
   std::function<bool()> finished = {};
-  /// Called once the job has started, with another write end of each rank's stream, for lines from elsewhere.
+  /// Called once the job has started, with a second write end of each rank's stream, for lines that come from
+  /// other machines.
   std::function<void(std::vector<Fd> streams)> started = {};
   /// Whether the job has failed in a way that its processes may not tell: asked after each line and every
   /// second.
   std::function<bool()> failed = {};
   /// Copies the processes' stderr to this process's stderr.
   bool passes_errors_on = false;
-  /// The job's one process has peers on other machines that wait for it: being stopped (SIGSTOP) ends it.
+  /// The job's one process has peers on other machines that wait for it: if it is stopped (SIGSTOP), the job
+  /// ends.
   bool one_of_several = false;
 };
 inline constexpr double kLingering = 10.0;  // seconds
@@ -133,7 +136,7 @@ std::optional<std::string> output_of(const std::vector<std::string>& command, do
 std::vector<std::string> variables_of_launcher();
 
 /// Adds to `environment` OMP_NUM_THREADS and OPENBLAS_NUM_THREADS, which divide this machine's cores among
-/// `processes`, unless it or this process's own environment sets them.
+/// `processes`, unless `environment` or this process's own environment sets them.
 void share_cores(std::vector<std::string>& environment, int64_t processes);
 
 /// Replaces this process by `command`. Throws Error when it cannot be started.

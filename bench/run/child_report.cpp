@@ -24,8 +24,8 @@ using Event = nlohmann::json;
 
 constexpr double kLeastMs = 1e-6;  // a step's shortest time: a nanosecond, the unit of clocks
 
-/// `step` rounded to what was measured: step_ms to nanoseconds, the rest to floats. Throws BadReport for no
-/// time.
+/// `step` rounded to the precision of its measurement: step_ms to nanoseconds, the rest to floats. Throws
+/// BadReport where step_ms rounds to 0.
 Step as_measured(Step step) {
   step.step_ms = std::round(step.step_ms * 1e6) / 1e6;
   if (!(step.step_ms > 0.0 && std::isfinite(step.step_ms)))
@@ -80,7 +80,7 @@ double plausible(double number, const char* key) {
   return number;
 }
 
-/// Milliseconds of a part of a run, at most `timeout_s`. Throws BadField.
+/// A field with the milliseconds of a part of a run. Throws BadField unless it is from 0 to `timeout_s`.
 double duration_at(const Event& event, const char* key, double timeout_s) {
   const auto ms = value_at<double>(event, key);
   if (!(ms >= 0.0 && ms <= timeout_s * 1e3))
@@ -99,7 +99,7 @@ std::optional<double> number_if(const Event& event, const char* key) {
   const auto number = value_if<double>(event, key);
   return number ? std::optional(plausible(*number, key)) : std::nullopt;
 }
-/// A number that may not be negative; nothing where it is missing or null. Throws BadField.
+/// A number field; nothing where it is missing or null. Throws BadField for a negative number.
 std::optional<double> least_zero_if(const Event& event, const char* key) {
   const auto value = number_if(event, key);
   if (value && *value < 0.0) throw BadField(cat("a ", key, " of ", number_text(*value)));
@@ -155,7 +155,7 @@ void ChildReport::take(std::string_view line) {
   }
 }
 
-/// Throws BadReport and BadField. Ignores events of an unknown kind.
+/// Takes a parsed event, and ignores one of an unknown kind. Throws BadReport and BadField.
 void ChildReport::take(const std::string& kind, const Event& event) {
   if (kind == "start")
     start(event);
@@ -237,13 +237,15 @@ ChildReport::Event ChildReport::config_of(const Event& event) const {
   if (const char* key = "independent_ranks"; config.contains(key) && config[key] != independent)
     throw BadReport(cat("its config has ", key, "=", printable(config[key].dump(), 60),
                         ", which is the harness's to say: leave it out"));
-  // Our rungs and peers, which tell their variant, have a micro-batch in B; others a whole batch.
+  // In B, our rungs and peers, which tell their variant, have a micro-batch; other trainers a step's whole
+  // batch.
   config.erase(kWholeBatch);
   if (config.contains("accumulate") && !event.contains("variant")) config[kWholeBatch] = true;
   return config;
 }
 
-/// Throws BadReport for another variant, and Error for another source hash, than the plan's executable has.
+/// Checks that a start event is from the plan's executable. Throws BadReport for another variant, Error for
+/// another source hash.
 void ChildReport::check_identity(const Event& event) const {
   const Program& program = workload_.program;
   const auto variant = value_at<std::string>(event, "variant");

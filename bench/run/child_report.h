@@ -49,7 +49,7 @@ class ChildReport {
   void take(std::string_view line);
   /// Whether the validation loss after the latest step is at most Workload::until_loss.
   bool reached() const;
-  /// Throws BadReport where the steps' times add up to more than `wall_ms`, the time of their process.
+  /// Checks that the steps' times add up to at most `wall_ms`, the time of their process. Throws BadReport.
   void check_steps(double wall_ms) const;
 
   struct Failure {
@@ -61,9 +61,9 @@ class ChildReport {
   bool started = false, ended = false;
   Summary summary;  // only what the process itself reports: startup_ms, memory, compile, skipped_steps
   std::optional<double> val_loss;
-  std::optional<FlopsPerToken> flops;  // told by our rungs alone
+  std::optional<FlopsPerToken> flops;  // only our rungs tell them
   std::optional<Failure> error;
-  std::optional<ChildEnd> exit;  // for a rank that a launcher started
+  std::optional<ChildEnd> exit;  // the end of a rank that a launcher started
   std::string host, device;
   double from_first_ms = 0.0;  // from the first step's arrival to the last's
 

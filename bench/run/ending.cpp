@@ -81,7 +81,7 @@ std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<ChildReport>
                                    const std::vector<Run>& parts, const std::vector<size_t>& exits,
                                    bool command) {
   ChildEnd& end = job_end.end;
-  // A rank that a signal ended is to blame, even where others noticed and left first.
+  // A rank that a signal ended is to blame, even if others noticed its end and exited first.
   auto rank =
       std::ranges::find_if(exits, [&](size_t r) { return reports[r].exit->how != ChildEnd::How::exited; });
   if (rank == exits.end())

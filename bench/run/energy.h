@@ -34,14 +34,14 @@ inline constexpr const char* kDeviceNotTold = "the trainer did not tell the uuid
 /// takes milliseconds in which the trainer would stand still.
 class EnergyMeter {
  public:
-  /// To be constructed before the first step.
+  /// Reads the counter, so construct the meter before the first step.
   explicit EnergyMeter(Telemetry& telemetry) : telemetry_(telemetry), first_(telemetry.joules()) {}
 
   /// Joules since construction, without evaluations. Nothing where they are unknown or, unless `due`, where
   /// the last reading is under 0.1 s old: the counter may not have moved since.
   std::optional<double> after_step(bool due);
-  /// Leaves the joules since the last reading out as the evaluation's. If the step before it was not due, the
-  /// step's joules may be among them: the steps' energy is unknown from then on.
+  /// Counts the joules since the last reading as the evaluation's. If the step before the evaluation was not
+  /// due, they may include that step's: the steps' energy is unknown from then on.
   void after_evaluation();
 
   /// Whether another process has used the device meanwhile; nothing where the device doesn't tell.
@@ -58,7 +58,7 @@ class EnergyMeter {
   Telemetry& telemetry_;
   const std::optional<double> first_;  // the counter at construction
   double used_ = 0.0, last_ = 0.0, evaluations_ = 0.0;
-  bool was_due_ = true, mixed_ = false;  // the latest step was; energy of steps and evaluations is
+  bool was_due_ = true, mixed_ = false;  // the latest step was due; steps' and evaluations' energy is mixed
   bool went_back_ = false;               // the counter's value fell
   Clock::time_point read_, looked_;
   std::optional<bool> shared_;
@@ -69,7 +69,7 @@ class EnergyMeter {
 class RankMeter {
  public:
   struct Asked {
-    std::string backend = {};  // assumed where the trainer tells none
+    std::string backend = {};  // assumed where the trainer tells no backend
     std::string device = {};   // sampled where the trainer does not tell its device
     bool only = false;         // `device` is the only one, so its joules are the trainer's
     bool clocks = false;       // read the device's clocks instead of the trainer's own
@@ -103,7 +103,7 @@ inline constexpr double kLeastEnergyMs = 2000.0;
 
 struct StepEnergy {
   std::optional<double> joules;
-  std::string unknown;  // why there are none
+  std::string unknown;  // why there are no joules
 };
 /// Mean joules of a step, over the steps after the first `warmup`.
 StepEnergy energy_of(std::span<const Step> steps, size_t warmup);

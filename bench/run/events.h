@@ -21,13 +21,13 @@
 // Each of several ranks sends its own events; the loss is that of all ranks together.
 //
 // config: model, B, T, max_T, V, L, NH, C, world_size, dtype, math, threads on the CPU, independent_ranks
-// where ranks are independent, then the rung's options of the groups Data, Training and Ops (seed,
-// accumulate, attention, ...). device: backend, name, uuid, compute_capability, total_memory, driver,
+// where each rank trains a model of its own, then the rung's options of the groups Data, Training and Ops
+// (seed, accumulate, attention, ...). device: backend, name, uuid, compute_capability, total_memory, driver,
 // runtime, blas, attention. flops_per_token, of the model by both formulas, is sent by our rungs alone.
-// memory_by_name has every allocation ("params/wte"), by_name their sums by group ("params"). cycles: SM
-// clock cycles of the step, null where they aren't counted. skipped_steps: steps that loss scaling skipped,
-// only where there is loss scaling. compile: time for searching GEMM algorithms and capturing graphs before
-// the first step, only where there was any.
+// memory_by_name has every allocation ("params/wte"), memory_bytes.by_name the sums of each group ("params").
+// cycles: SM clock cycles of the step, null where they aren't counted. skipped_steps: steps that loss scaling
+// skipped, only where there is loss scaling. compile: time for searching GEMM algorithms and capturing graphs
+// before the first step, only where there was any.
 //
 // profile comes before end, only from a traced run (--profile): docs/results-schema.md has its fields.
 //

@@ -94,8 +94,8 @@ std::pair<int64_t, int64_t> core_ticks() {
   return {busy, all};
 }
 
-/// This process's environment variables that change what libraries compute, or how, but not where they log or
-/// what a container is. Null if none is set.
+/// This process's environment variables that change what libraries compute, or how; without those that only
+/// set what libraries log. Null if none is set.
 Json library_environment() {
   constexpr std::string_view kNames[] = {"NVIDIA_TF32_OVERRIDE",
                                          "CUBLAS_WORKSPACE_CONFIG",
@@ -189,7 +189,7 @@ DeviceProbe probe_device(const std::string& backend, int64_t index) {
                     });
   } catch (const Interrupted&) {
     throw;
-  } catch (const Error& e) {  // not the device's fault
+  } catch (const Error& e) {  // the child could not be run
     probe.error = e.what();
     return probe;
   }
@@ -211,7 +211,7 @@ DeviceProbe probe_device(const std::string& backend, int64_t index) {
 }
 
 DeviceProbe require_device(const std::string& backend, int64_t index) {
-  // Cached, since a campaign asks for each of its parts.
+  // Cached, since a campaign asks again for each of its parts.
   static std::map<std::pair<std::string, int64_t>, DeviceProbe> known;
   const std::pair key(backend, index);
   if (const auto found = known.find(key); found != known.end()) return found->second;
@@ -248,7 +248,7 @@ std::string python() {
 }
 
 double busy_cores() {
-  // The tests start hundreds of runs and set this variable to 0; it is no option.
+  // Only tests set this variable, to 0, since they start hundreds of runs.
   const char* const asked = std::getenv("STEPLADDER_BUSY_SAMPLE_MS");
   const int sample_ms = asked ? std::atoi(asked) : 200;
   if (sample_ms == 0) return 0.0;  // two readings at once could differ by a tick, and look busy

@@ -18,8 +18,8 @@ std::string version();
 /// outside a checkout.
 const char* build_commit();
 
-/// The text between version and commit in --version's output, "0.2.0 (commit 1a2b3c)". `gate` parses another
-/// build's.
+/// The text between version and commit in --version's output, "0.2.0 (commit 1a2b3c)". `gate` parses that
+/// output of other builds.
 inline constexpr std::string_view kOfCommit = " (commit ";
 
 struct Host {
@@ -50,7 +50,7 @@ std::string identity_of(const DeviceInfo& device);
 DeviceProbe probe_device(const std::string& backend, int64_t index);
 /// Why probe_device()'s child told of no device.
 std::string why_no_device(const ChildEnd& end);
-/// probe_device(), once a process. Throws Error where there is no device.
+/// probe_device(), which is asked once a process for each device. Throws Error where there is no device.
 DeviceProbe require_device(const std::string& backend, int64_t index);
 /// Prints what probe_device() reads; runs in its child.
 void print_device(const std::string& backend, int index);

@@ -75,8 +75,8 @@ bool Hash::add_file(const std::string& path) {
   return true;
 }
 
-/// The answer of `version`, asked once a process: it may take seconds, and a Python's packages hardly change
-/// under a measurement.
+/// The output of the program's `version` command, run once a process: it may take seconds, and a Python's
+/// packages hardly change during a measurement.
 const std::string& version_of(const Program& program) try {
   constexpr double kLimit = 60.0;  // seconds
   static std::map<std::pair<std::string, std::vector<std::string>>, std::string> known;

@@ -30,13 +30,13 @@ struct Program {
   std::string peer = {};  // a peer's ladder, measured beside another; "" for that ladder's rungs
   std::vector<std::string> command = {};          // with placeholders: "{batch}", "{arguments}"
   std::optional<MathMode> math = MathMode::fp32;  // of its GEMMs: picks the peak of MFU; none: unknown
-  double tolerance = 0.0;  // relative, of a rung's loss against the first rung's; peers aren't compared
+  double tolerance = 0.0;  // relative, between the losses of a rung and the first rung; not for peers
   BatchSize batch = BatchSize::usual;
   int64_t own_batch = 0;       // the micro-batch of BatchSize::own
   int64_t devices = 1;         // least number of devices
   int compute_capability = 0;  // least that a GPU needs, 80 for sm_80
   std::string folder = {};     // working directory; "" for the current one
-  std::string model = {};      // the model it trains, where its command isn't told; "" where unknown
+  std::string model = {};      // the model it trains, if its command isn't told one; "" if unknown
   std::vector<std::string> environment = {};  // "NAME=value", with placeholders
   std::vector<std::string> sources = {};      // files that it is made of, in its folder
   std::vector<std::string> version = {};      // a command whose output counts as a source

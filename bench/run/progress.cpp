@@ -68,8 +68,7 @@ std::string Progress::label() const {
 }
 
 double Progress::seconds_left() const {
-  // Runs still to come are taken to last as long as the mean of the keys so far, with this run's projected
-  // time.
+  // Expect each further run to take the mean over the keys so far, this run's key with its projected time.
   const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
   const double projected = elapsed * static_cast<double>(steps_) / static_cast<double>(steps_done_);
   double sum = projected;

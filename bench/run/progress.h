@@ -24,7 +24,7 @@ class Progress {
 
   /// Sets how many runs have finished: fewer than before where runs are measured again.
   void set_done(size_t runs) { done_ = runs; }
-  /// `key` names runs that take as long as each other: a rung on a workload.
+  /// Shows that a run starts. Runs of one `key`, a rung on a workload, should take equally long.
   void start(const std::string& key, int64_t round, int64_t steps);
   void step(const Step& step);
   void finish(const Run& run);

@@ -33,8 +33,8 @@ bool is_mpirun(const std::string& program) {
   return name == "mpirun" || name == "mpiexec" || name == "orterun";
 }
 
-/// Throws InputError where the mpirun that `what` names is of another MPI than Open MPI: we can't read the
-/// variables that tell its ranks who they are.
+/// Checks that the mpirun that `what` names is Open MPI's: we can't read the variables by which another MPI
+/// tells its ranks who they are. Throws InputError.
 void check_open_mpi(const std::string& what, const std::string& version) {
   for (const char* other : {"HYDRA", "MPICH", "Intel(R) MPI", "MVAPICH"})
     if (version.find(other) != version.npos)

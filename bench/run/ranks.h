@@ -40,7 +40,7 @@ class LaunchedRanks {
  public:
   /// Listens at a free port of the launcher's interface. Throws InputError.
   LaunchedRanks(size_t ranks, const Launcher& launcher);
-  /// Ends each rank that is left.
+  /// Ends the ranks that still run.
   ~LaunchedRanks();
   LaunchedRanks(const LaunchedRanks&) = delete;
   LaunchedRanks& operator=(const LaunchedRanks&) = delete;
@@ -49,7 +49,8 @@ class LaunchedRanks {
   std::string address() const;
   /// What a rank must have in its environment as STEPLADDER_JOB_SECRET.
   const std::string& secret() const { return world_.secret; }
-  /// To be called once the launcher has started: writes each event of rank r to streams[r], as a line.
+  /// Lets the ranks meet; call it once the launcher has started. Each event of rank r is written to
+  /// streams[r], as a line.
   void begin(std::vector<Fd> streams);
 
   /// Each rank's host; "" until all have come.
@@ -74,9 +75,9 @@ class LaunchedRanks {
   std::thread meets_;
 };
 
-/// The launcher's command, before the rank's. For mpirun, srun and torchrun, adds the options they need: the
-/// number of ranks, to pass the secret on, that a rank is no Python script. Throws InputError for empty
-/// `words`.
+/// The launcher's command, before the rank's. For mpirun, srun and torchrun, adds the options they need: for
+/// the number of ranks, for passing the secret on, and for ranks that are no Python scripts. Throws
+/// InputError for empty `words`.
 std::vector<std::string> launcher_command(const std::string& words, int64_t devices);
 
 /// Throws InputError where the launcher or its interface doesn't exist.

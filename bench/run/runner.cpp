@@ -181,8 +181,8 @@ Run asked_for(const Workload& workload) {
   return run;
 }
 
-/// " (train.log is its newest file...)": users who changed nothing have a trainer that writes a file that its
-/// command names.
+/// A hint for users who changed no source, " (train.log is its newest file...)": their trainer writes to a
+/// file that its command names.
 std::string newest_source(const Program& program) {
   std::string newest;
   std::filesystem::file_time_type written;
@@ -236,7 +236,7 @@ class RanksOfRun {
     if (launched_ && by_itself && !job_end.end.lingered && !any_failed())
       if (const auto failure = launched_->failure()) {
         names_itself_ = true;
-        const bool met = !hosts[0].empty();  // else a rank that did not connect may have said why
+        const bool met = !hosts[0].empty();  // if not, the stderr of a rank that did not connect may say why
         return {Status::crash, cat(*failure, met ? "" : words)};
       }
     if (!launcher.empty() && by_itself && !any_failed() && (launched_ || !first_with_error(reports_))) {
@@ -255,8 +255,8 @@ class RanksOfRun {
     return ending;
   }
 
-  /// Throws BadReport where the ranks, which all ended well within `took_ms`, told of impossible steps or
-  /// trained differently.
+  /// Checks the reports of ranks that all ended well, after `took_ms`. Throws BadReport where a rank's steps
+  /// took longer than that, or ranks trained differently.
   void check(double took_ms) const {
     for (const ChildReport& report : reports_) report.check_steps(took_ms);
     for (size_t rank = 1; rank < parts_.size(); ++rank)  // until a loss, ranks choose when to stop
@@ -292,8 +292,8 @@ class RanksOfRun {
   bool through_launcher() const { return launched_.has_value(); }
   /// The last words on stderr of the rank that is to blame.
   const std::string& last_words() const { return last_words_; }
-  /// `reason`, after the rank to blame where there are several ranks. A reason that names a rank itself is
-  /// left as it is.
+  /// `reason`, with the name of the rank to blame in front if there are several ranks. A reason that names a
+  /// rank itself is left as it is.
   std::string named(const std::string& reason) const {
     if (parts_.size() == 1 || reason.empty() || reason.starts_with("rank ") || reason.starts_with("ranks ") ||
         names_itself_)

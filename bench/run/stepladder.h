@@ -127,8 +127,8 @@ class Run {
               (uuid.empty() ? "" : ",\"uuid\":" + quoted(uuid)) + "}";
   }
 
-  /// Sets the peaks to record, before the last step is done. Without it, on the CPU, the process's peak is
-  /// recorded.
+  /// Sets the peaks to record, before the last step is done. Without this call, on the CPU, the process's
+  /// peak is recorded.
   void memory(const Memory& peaks) { memory_ = peaks; }
 
   /// Starts the clock of a step. Throws std::logic_error where the step before it isn't done.
@@ -259,7 +259,7 @@ class Run {
     return given;
   }
 
-  /// The value of the first variable of `names` that is set; else empty.
+  /// The value of the first environment variable of `names` that is set; "" if none is.
   static std::string environment(std::initializer_list<const char*> names) {
     for (const char* name : names)
       if (const char* value = std::getenv(name)) return value;

@@ -29,7 +29,7 @@ class Telemetry {
   /// there is no counter, or it may not be read: energy_unknown() says why then.
   std::optional<double> joules();
   const std::string& energy_unknown() const { return energy_unknown_; }
-  /// How many processes have kept the device busy since the last call; nothing where it doesn't tell.
+  /// How many processes have kept the device busy since the last call; nothing where the device doesn't tell.
   std::optional<int64_t> processes();
   /// {"library": "NVML 580.65", "power_limit_w": 700, "max_sm_mhz": 1980, "max_memory_mhz": 2619}, of which
   /// any but the first may be null; {"missing": why} where NVML or the device cannot be opened; null for the

@@ -45,7 +45,7 @@ struct Workload {
   bool has_launcher() const { return has_ranks() && !launcher.words.empty(); }
   /// Whether the program's command starts several ranks, which then write to paths.
   bool command_starts_ranks() const { return devices > 1 && program.starts_ranks(); }
-  /// Exit 3, loss not reached, is not a failure.
+  /// Whether a program's exit status is a failure. In a run until a loss, 3 isn't: the loss was not reached.
   bool is_failure(int64_t exit_status) const {
     return exit_status != 0 && !(exit_status == kExitInconclusive && until_loss);
   }

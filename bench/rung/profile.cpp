@@ -58,7 +58,7 @@ void Profile::add(const Tracing::Step& step, const std::vector<OpCall>& calls, d
     op.floor_ms += ceilings_.floor_ms(call.bytes, call.flops, call.math);
     ++op.count;
   }
-  int64_t done = 0;  // time before it is accounted for
+  int64_t done = 0;  // nanoseconds from the step's begin that are counted already
   for (const Span& span : step.times.spans) {
     const OpCall* call = span.call >= 0 ? &calls.at(static_cast<size_t>(span.call)) : nullptr;
     const std::string kind = call ? name_of(call->kind) : kUnknown;

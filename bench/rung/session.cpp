@@ -10,8 +10,8 @@
 namespace stepladder {
 namespace {
 
-/// A digest that tells data apart: of each shard's length and of some of its tokens, evenly spread; about
-/// 4096 in all, since each may be a page to read.
+/// A digest that tells data apart: of each shard's length and some of its tokens, evenly spread. It reads
+/// about 4096 tokens in all, since each may be on another page of a file.
 std::string digest_of(const Tokens& data) {
   const size_t most = std::max<size_t>(4, 4096 / std::max<size_t>(1, data.shards().size()));
   uint64_t digest = 0;
@@ -39,8 +39,8 @@ int64_t room(const MemoryInfo& memory) {
   return memory.free - memory.later;
 }
 
-/// planned_bytes(), which must fit. Throws OutOfMemoryError with the bytes wanted and free, and the largest
-/// batch that would fit.
+/// planned_bytes(), checked to fit into memory. Throws OutOfMemoryError with the bytes wanted and free, and
+/// the largest batch that would fit.
 int64_t fitting_bytes(const TrainerFactory& make, Ops& ops, const Config& config, const Hyper& hyper) {
   const int64_t wanted = planned_bytes(make, ops, config, hyper);
   const MemoryInfo memory = ops.device().memory();

@@ -10,8 +10,8 @@
 namespace stepladder {
 
 /// JSON: a slice for each phase, each op and each kernel of `step`, on tracks of their own, in microseconds
-/// since its begin. Kernels that run at the same time get a track each. An op's slice tells its phase, bytes,
-/// FLOPs and types. `calls` are Tracing::calls(), `title` names the process.
+/// since the step began. Kernels that run at the same time get a track each. An op's slice tells its phase,
+/// bytes, FLOPs and types. `calls` are Tracing::calls(), `title` names the process.
 std::string timeline(const Tracing::Step& step, const std::vector<OpCall>& calls, const std::string& title);
 
 /// The field `timeline` of a profile (docs/results-schema.md): stretches of `step` that are of one phase and

@@ -33,14 +33,14 @@ class Training {
   void resume(const TrainState& state);
   /// Makes sure that all ranks go on from the same state, and shows them progress with each micro-batch.
   void agree(Rendezvous& ranks);
-  /// Trains until all steps are done or the loss is reached. Returns false where `stops` ended training
-  /// before.
+  /// Trains until all steps are done, the loss is reached, or stops() says to stop. Returns false in the last
+  /// case.
   template <class Stops>
   bool run(Stops stops);
   int64_t done() const { return done_; }
   bool missed_loss() const { return settings_.until_loss && !reached_; }
-  /// Evaluates before the first step, if training goes on until a loss. Throws InputError where it is reached
-  /// already.
+  /// Evaluates before the first step, if training goes on until a loss. Throws InputError where that loss is
+  /// reached already.
   void begin();
 
  private:
@@ -161,8 +161,8 @@ void Training::save() {
   reporter_.saved(done_);
 }
 
-/// Throws InputError where writing to `path` would replace a file that is not a `what`: `read` throws for
-/// such a file.
+/// Checks that writing to `path` would replace no file but a `what`, which `read` accepts without throwing.
+/// Throws InputError.
 template <class Read>
 void check_replaces(const char* option, const std::string& path, const char* what, const Read& read) {
   std::error_code none;
@@ -177,7 +177,8 @@ void check_replaces(const char* option, const std::string& path, const char* wha
   }
 }
 
-/// Throws InputError unless a file has weights that we wrote, and the optimizer's state just where `resumes`.
+/// Checks that we wrote the weights in a file, and that it has the optimizer's state if and only if
+/// `resumes`. Throws InputError.
 void check_is_ours(const std::string& path, bool resumes) {
   const auto metadata = Safetensors(path).metadata();
   if (!metadata.contains("stepladder.config") || metadata.contains("stepladder.step") != resumes)
@@ -210,7 +211,7 @@ void check_outputs(const RunSession& session) {
   }
 }
 
-/// Tells why a run ends before its last step. Returns the exit code.
+/// Tells stderr and the harness which signal ended the run before its last step. Returns the exit code.
 int stopped(const RunSession& session, EventWriter& events, int64_t done) {
   const int signal = stop_signal() != 0 ? stop_signal() : SIGTERM;  // another rank got the signal
   const std::string reason =
