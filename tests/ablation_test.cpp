@@ -199,7 +199,7 @@ TEST(Ablations, ChangeTheCallsOfTheirReferenceInTheRightDirection) {
   struct Change {
     Names gained, lost;
   };
-  // Some of the ops that have to appear and to disappear; the vocabulary's rung changes shapes alone.
+  // Some ops that each ablation has to gain and to lose; the vocabulary's rung changes only shapes.
   const std::map<std::string, Change> expected = {
       {"without/03_fused_adamw", {{"addcdiv", "sum_of_squares"}, {"adamw", "clip_grad_norm"}}},
       {"without/04_pinned_loader", {{"upload"}, {"stage", "receive"}}},
@@ -291,7 +291,7 @@ TEST(Ablations, OfThePaddedVocabularyChangeShapesAlone) {
   EXPECT_TRUE(has("13_cuda_graphs", classifier + "128) i32(3,24)"));
   EXPECT_TRUE(has("without/10_padded_vocab", classifier + "96) i32(3,24)"));
   EXPECT_EQ(names_of(calls_of("only/10_padded_vocab")), names_of(calls_of("00_fp32_baseline")));
-  // On the CPU every sum keeps its order.
+  // On the CPU every sum keeps its order, so padding changes no loss.
   EXPECT_EQ(losses_of("only/10_padded_vocab", 10), losses_of("00_fp32_baseline", 10));
 }
 

@@ -7,7 +7,7 @@ namespace {
 
 constexpr AdamW kHyper{.beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F, .weight_decay = 0.1F};
 
-// Sizes around a tile, and more tensors than one launch takes.
+// Sizes of tensors, some around a tile's: more tensors than one launch takes.
 std::vector<int64_t> sizes() {
   std::vector<int64_t> n = {100'003, 1, 3, 768, 2047, 2048, 2049, 8192, 8200, 12 * 768, 300'000};
   while (n.size() < 70) n.push_back(static_cast<int64_t>(n.size()) * 37);

@@ -116,7 +116,7 @@ TEST_F(AlgorithmCacheTest, IgnoresWhatIsNotAsWritten) {
   expect_ignored(std::string((16 << 20) + 1, ' '));
 }
 
-// The entries have a valid checksum, as only malice or a bug would write.
+// The checksum is valid though the entries are no algorithms: only malice or a bug would write such a file.
 TEST_F(AlgorithmCacheTest, IgnoresEntriesThatAreNoAlgorithms) {
   const auto with = [&](const std::string& entries) {
     uint64_t hash = 0xcbf29ce484222325U;

@@ -25,8 +25,8 @@ class Browser:
         self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
-        # Chromium expects the debugging pipe at descriptors 3 and 4; from_browser, opened last, has neither number. (bash,
-        # as dash knows no 10.)
+        # Chromium expects the debugging pipe at descriptors 3 and 4; from_browser, opened last, has neither number.
+        # (bash, since dash can't redirect descriptors from 10 on.)
         self._process = subprocess.Popen(
             ["bash", "-c", f'exec "$@" 3<&{to_browser} 4>&{from_browser}', "bash", find(), "--headless",
              "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage",

@@ -1,4 +1,4 @@
-// A TCP connection that sends what no rank would.
+// A TCP client that sends any line, such as one that no rank would send.
 #pragma once
 
 #include <gtest/gtest.h>

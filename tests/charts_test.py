@@ -528,7 +528,7 @@ class Energy(unittest.TestCase):
         self.assertIn("steps too short", ax.texts[-1].get_text())
 
     def of(self, *datas):
-        """The joules of each listed rung, 0 without any, for each panel."""
+        """For each panel, the joules of each listed rung; 0 for a rung without joules."""
         axes = charts.draw_energy(results.together([read(data) for data in datas])).axes
         return [{label.get_text(): next((bar.get_width() for bar in ax.patches
                                          if bar.get_y() < y < bar.get_y() + 0.6), 0)
@@ -1201,7 +1201,7 @@ class Profiles(unittest.TestCase):
 
     def test_the_roof_is_the_measured_one_and_ops_without_products_are_not_under_it(self):
         (ax,) = charts_profile.draw_roofline(self.of(profile())).axes
-        (roof,) = ax.lines  # only the math mode of the products
+        (roof,) = ax.lines  # only the roof of the products' math mode
         x, y = roof.get_data()
         self.assertEqual([*zip(x, y)], [(50, 200), (175, 700), (2000, 700)])  # 4 TB/s up to 700 TFLOP/s
         self.assertEqual(ax.collections[0].get_offsets().tolist(), [[1000.0, 625.0], [100.0, 250.0]])

@@ -669,7 +669,7 @@ struct Resumable {
       for (const NamedTensor& t : group->each()) {
         ++seed;
         uint64_t i = 0;
-        for (float& x : Model::values(t.tensor)) {  // any bits; NaN and infinity in moments alone
+        for (float& x : Model::values(t.tensor)) {  // any bits, but NaN and infinity only in moments
           x = std::bit_cast<float>(static_cast<uint32_t>(random_bits(seed, i++)));
           if (!std::isfinite(x) && group == &own.params) x = -0.0F;
         }

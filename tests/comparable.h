@@ -58,9 +58,9 @@ inline Results results_of(const std::string& commit, const std::string& time) {
   return results;
 }
 
-/// A noise model in logarithms of time: each process is off by `process` (standard deviation), each step by
-/// `step` in an AR(1) process, and all drift by up to `drift` from the first run to the last. The seed fixes
-/// every number.
+/// A noise model in logarithms of time: each run is off by `process` (standard deviation) and each of its
+/// steps by `step`, correlated by `correlation` with the step before (AR(1)); all runs drift by up to `drift`
+/// from the first to the last. The seed fixes every number.
 class NoisyMachine {
  public:
   double process = 0.006, drift = 0.01, step = 0.004, correlation = 0.7;

@@ -134,7 +134,7 @@ TEST(Comparison, RoundsArePairedSoThatDriftBetweenThemCancels) {
   EXPECT_EQ(overall(pair.compared().rows), Verdict::regression);
 }
 
-/// Results on a card at its power limit: NEW's step takes more time, cycles and energy, each as a ratio less
+/// Results on a card at its power limit: NEW's step takes more time, cycles and energy by these ratios less
 /// 1.
 Pair at_the_limit(double time, double cycles, double energy = 0.0) {
   Pair pair = steady(time);
@@ -487,7 +487,7 @@ TEST(Comparison, WhatTheDeviceCannotDoOrOneSideLacksIsSkippedAndShown) {
   EXPECT_EQ(exit_code(comparison.rows), kExitOk);
   const std::string text = terminal_report(comparison);
   EXPECT_TRUE(says(text, {"SKIPPED: only in BASE", "SKIPPED: only in NEW", "needs sm_89"})) << text;
-  // A variant that BASE supports and NEW does not fails.
+  // A variant that BASE supports but NEW doesn't fails the comparison.
   for (size_t i = 0; i < pair.base.runs.size(); ++i)
     if (pair.base.runs[i].variant == "fp8") pair.base.runs[i] = run_of("fp8", 0, {1.0});
   EXPECT_EQ(exit_code(pair.compared().rows), kExitFailed);
@@ -733,7 +733,7 @@ TEST(ComparisonReport, ForeignTextIsNoMarkup) {
 /// `slower` (a ratio less 1).
 struct Experiment {
   double slower = 0.0, noise = 1.0;
-  double two_speeds = 0.0;  // replaces the noise: a process at the slow one of two speeds is slower by this
+  double two_speeds = 0.0;  // replaces the noise: a random half of the processes is slower by this
   int rungs = 1;
   int64_t pairs = 10;
   std::optional<int64_t> first_look = std::nullopt;  // pairs before the first look; none: one look at the end
@@ -788,7 +788,7 @@ TEST(ComparisonPower, TwoAndThreePercentAreFoundAmongElevenRungs) {
 TEST(ComparisonPower, UnchangedBuildsAreHardlyEverCalledSlower) {
   EXPECT_LE((Experiment{}.regressions(500)), 0.01);
   EXPECT_LE((Experiment{.rungs = 11}.regressions(100, true)), 0.01);
-  // Noise far above the limit: the bounds are 1 % and three standard errors.
+  // Noise far above the limit: the bounds are 1 % plus three standard errors.
   EXPECT_LE((Experiment{.noise = 50}.regressions(1000)), 0.0195);
   EXPECT_LE((Experiment{.noise = 50, .rungs = 11}.regressions(200, true)), 0.031);
 }
@@ -834,7 +834,7 @@ TEST(ComparisonPower, JudgingCyclesTooAlarmsNoMoreOften) {
 }
 
 TEST(ComparisonPower, UnchangedBuildsAreHardlyEverCalledSlowerOnAMachineWithTwoSpeeds) {
-  // The bounds are 1 % and three standard errors.
+  // The bounds are 1 % plus three standard errors.
   EXPECT_LE((Experiment{.two_speeds = 0.05, .rungs = 11, .pairs = 3}.regressions(400, true)), 0.025);
   EXPECT_LE((Experiment{.two_speeds = 0.05, .rungs = 11, .pairs = 6}.regressions(400, true)), 0.025);
   EXPECT_LE(
@@ -850,7 +850,7 @@ TEST(ComparisonPower, LookingAfterEveryPairChangesNoErrorRate) {
 }
 
 TEST(ComparisonPower, LookingOftenPassesNoMoreOfWhatIsSlower) {
-  // A slowdown just over the limit at four times the noise: the bound is 10 % and two standard errors.
+  // A slowdown just over the limit at four times the noise: the bound is 10 % plus two standard errors.
   const Experiment slower{.slower = 0.0101, .noise = 4, .pairs = 20, .first_look = 6};
   EXPECT_LE(slower.share(Verdict::pass, 400), 0.13);
   EXPECT_LE((Experiment{.slower = 0.015, .noise = 4, .pairs = 20, .first_look = 6}.share(Verdict::pass, 400)),

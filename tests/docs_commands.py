@@ -105,9 +105,9 @@ def stand_in(name: str, words: list[str]) -> int:
         of_run = "00,08" if learning else "00,13"
         few = "13,15" if "--devices" in words else of_run if kind == "run" else "03" if kind == "ablate" else "13"
         added += ["--rungs", few]
-    if "--until-loss" in words:  # takes a maximum of steps instead
+    if "--until-loss" in words:  # goes with a maximum of steps
         added[added.index("--steps")] = "--max-steps"
-    if "--seeds" in words:  # sets the number of runs itself
+    if "--seeds" in words:  # gives the number of runs, so no --rounds
         rounds = added.index("--rounds")
         del added[rounds:rounds + 2]
     small = {"--batch": "2", "--devices": "1,2" if "--launcher" not in words else "2", "--max-time": "3s",

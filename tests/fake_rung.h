@@ -21,7 +21,7 @@ struct FakeRung {
   std::string before_start, before_step, before_end;  // shell commands
   std::string file = "";                              // the script's path in the folder; by default `name`
 
-  /// A workload of six steps, two of them warm-up, by the script in `folder` (see write()).
+  /// A workload of six steps, two of them warm-up, whose rung is the script in `folder` (see write()).
   Workload workload(const TempFolder& folder) const {
     Workload six;
     six.program.variant = six.program.calls_itself = name;

@@ -47,7 +47,7 @@ class Nobody {
   Nobody(const Nobody&) = delete;
   Nobody& operator=(const Nobody&) = delete;
 
-  /// Whether the process is not root; false in a container where root is the only user.
+  /// Whether the process is an ordinary user now; false in a container where root is the only user.
   bool there_is_one() const { return there_is_one_; }
 
  private:

@@ -21,7 +21,7 @@ struct Implementation {
   bool is_cudnn() const { return attention == Attention::cudnn; }
 };
 
-/// Runs the f16 forward and backward pass, one after the other.
+/// A fixture with both passes of attention in f16, one after the other, and their operands.
 class AttentionAgreement : public OpAgreement {
  protected:
   /// The operands dqkv, out, lse, qkv and dout of both passes; binds the workspace for them.
@@ -65,8 +65,8 @@ class FlashAttentionGpuTest : public AttentionAgreement, public testing::WithPar
     return error.what();
   }
 
-  /// Expects each head of each 8 rows within `relative` of the expected head's norm. got, expected: (rows,
-  /// heads * HS).
+  /// Expects a head's error over each 8 rows to be within `relative` of the expected values' norm there. got,
+  /// expected: (rows, heads * HS).
   static void expect_heads_near(const char* what, const std::vector<float>& got,
                                 const std::vector<float>& expected, int64_t heads, int64_t HS,
                                 float relative) {

@@ -26,8 +26,8 @@ class Fp8GpuTest : public OpAgreement {
   bool multiplies() const { return cuda_->device().info().compute_capability >= 89; }
 
   Array scalar(float x) const { return {DType::f32, {1}, {x}}; }
-  /// Shapes of less than a tile, of whole tiles, and of several in both directions with more than one to a
-  /// block.
+  /// Shapes smaller than a tile, of whole tiles, and of several tiles in both directions, where a block takes
+  /// more than one.
   static constexpr int64_t kShapes[][2] = {{16, 16},    {144, 48},  {128, 64},
                                            {1040, 784}, {16, 3072}, {40000, 64}};
 
@@ -49,8 +49,8 @@ class Fp8GpuTest : public OpAgreement {
             << "row " << n << ", column " << c;
   }
 
-  /// Expects FP8 values of `type` that agree, but for at most `most` elements that a rounding in f32 moved to
-  /// the neighbouring number.
+  /// Expects equal FP8 values of `type`, except at most `most` elements that a rounding in f32 moved to the
+  /// neighbouring number.
   static void expect_neighbours(DType type, const std::vector<float>& got, const std::vector<float>& expected,
                                 size_t operand, int64_t most) {
     const bool e4m3 = type == DType::f8e4m3;
@@ -144,8 +144,8 @@ TEST_F(Fp8GpuTest, GeluAgreesButForNeighbours) {
   }
 }
 
-/// Shapes (N,C) of LayerNorm: parts of a tile of rows and several tiles, rows of one warp and of many. The
-/// longest rows have a smaller tile; only very many rows have the largest.
+/// Shapes (N,C) of LayerNorm: parts of a tile of rows and several tiles; rows for one warp and for many. The
+/// longest rows get a smaller tile; only very many rows get the largest tile.
 constexpr int64_t kNormShapes[][2] = {{16, 16},    {48, 80},     {80, 768},   {144, 1024}, {8208, 1600},
                                       {112, 2400}, {1040, 1280}, {4112, 768}, {64, 3840},  {16400, 768}};
 
@@ -216,7 +216,7 @@ TEST_F(Fp8GpuTest, LayernormsGradientIsQuantizedAsStored) {
       EXPECT_TRUE(same_bits(got[0], quantized));
       expect_transposes(quantized, got[1], N, C);
       EXPECT_EQ(got[3][0], amax);
-      // Gradients as stored: a few elements of the new dx in the sums may be rounded to the other neighbour.
+      // The sums take dx as stored: a few of its elements may be rounded to the other neighbour.
       const auto rows = static_cast<float>(N);
       const float half = epsilon_of(DType::bf16), few = (4.0F + rows / 100.0F) * 8.0F * half;
       const float sums = kEps * (roundings(N) + roundings(C)) * 8.0F * (rows + 1.0F) + few;
@@ -339,7 +339,7 @@ TEST_F(Fp8GpuTest, WhatIsNotFiniteShowsInItsPlaceAndInTheNextScale) {
   }
 }
 
-// Products of -1, 0 and 1 are exact, whatever precision the tensor cores keep of a sum.
+// Sums of products of -1, 0 and 1 are exact, whatever precision the tensor cores sum in.
 TEST_F(Fp8GpuTest, ProductsAgreeToTheBitAlsoSearchedAndRecorded) {
   if (!multiplies()) GTEST_SKIP() << "needs sm_89";
   struct Case {
@@ -450,9 +450,9 @@ TEST_F(Fp8GpuTest, LinearForwardAddsBiasAndResidual) {
                      CALL(LinearForward{t[0], fp8(t[1], t[4], t[4]), fp8(t[2], t[4], t[4]), t[3], t[5]}));
 }
 
-/// Shapes (N,C,K) of the fused GELU, whose small integers keep sums and stored values exact: parts of tiles
-/// in either direction, several tiles to a block, an odd number of chunks, sums that end within a step. The
-/// last has no kernel of our own.
+/// Shapes (N,C,K) of the fused GELU: parts of tiles in either direction, several tiles to a block, an odd
+/// number of chunks, sums that end within a step. Operands are small integers, so sums and stored values are
+/// exact. The last shape has no kernel of our own.
 constexpr int64_t kGeluShapes[][3] = {{16, 32, 16},     {80, 288, 144},    {1040, 96, 768}, {2000, 3072, 64},
                                       {2000, 3168, 64}, {4096, 3072, 768}, {64, 128, 784}};
 

@@ -31,7 +31,7 @@ double number(int code) {
   return code < 0x80 ? value : -value;
 }
 
-/// The code of the number nearest to x, the even one of two; found by trying all.
+/// The code of the number nearest to x, of two equally near the even code; found by trying all codes.
 template <class Q>
 int nearest_code(double x) {
   int best = 0;
@@ -324,7 +324,7 @@ TEST_F(Fp8Ops, LinearWithGeluIsTheOneAndThenTheOther) {
     EXPECT_EQ(values(dbias), values(dbias_alone));
   }
 
-  // Other types are refused, as Hopper's kernel has none for them.
+  // Other types are refused, as the kernel for Hopper doesn't take them.
   EXPECT_THROW((*ops_)(LinearQuantizeGelu{dgelu.q, dgelu.qt, y, x, w, b}), std::invalid_argument);
   EXPECT_THROW((*ops_)(LinearQuantizeGelu{gelu.q, gelu.qt, y, dout, w, b}), std::invalid_argument);
   EXPECT_THROW((*ops_)(LinearQuantizeGeluBackward{dgelu.q, dgelu.qt, dbias, dy, x, w, y}),

@@ -99,7 +99,7 @@ TEST_P(FusedGpuTest, LayerNormBackwardSumsEveryRowOnce) {
   for (const Shape& s : kNormShapes) {
     const int64_t N = s[0], C = s[1];
     bind(1, N, C);
-    // With whole xhat, and w = 0 so that dx stays what it is, every sum is exact.
+    // Every sum is exact where xhat has whole numbers and w = 0, which leaves dx unchanged.
     Array ones = out({N}), zeros = result({C});
     std::fill(ones.values.begin(), ones.values.end(), 1.0F);
     std::fill(zeros.values.begin(), zeros.values.end(), 0.0F);
@@ -156,7 +156,7 @@ TEST_P(FusedGpuTest, CrossEntropyAgrees) {
           rounded(8.0F * kEps * total + loss.absolute, kEps * (64.0F + 2.0F * roundings(c.V)));
       expect_agreement(cat("gradient, scaler ", scaler, ", ", what),
                        {out(rows), inout(logits), targets, state}, tolerance, call);
-      // The gradient is judged alone, since a loss's tolerance is far above probabilities.
+      // The gradient is compared by itself too, since the losses' tolerance is far larger than probabilities.
       expect_agreement(
           cat("gradient alone, scaler ", scaler, ", ", what), {out(rows), inout(logits), targets, state},
           rounded(8.0F * kEps * total, kEps * (64.0F + 2.0F * roundings(c.V))), [=](Ops& o, auto& t) {
@@ -167,7 +167,7 @@ TEST_P(FusedGpuTest, CrossEntropyAgrees) {
   }
 }
 
-// z = 15 tanh(x / 15) and its slope are off by some roundings of 15, a probability by that times itself.
+// z = 15 tanh(x / 15) and its slope are off by some roundings of 15, a probability p by p times that error.
 TEST_P(FusedGpuTest, CrossEntropyOfCappedLogitsAgrees) {
   constexpr float kCap = 15.0F, kCapped = 8.0F * kCap * kEps;
   for (const ClassifierCase& c : kClassifierCases) {
@@ -204,7 +204,7 @@ TEST_P(FusedGpuTest, CrossEntropyTakesInfiniteLogits) {
 }
 
 TEST_P(FusedGpuTest, SumRowsTakesEveryElementOnce) {
-  // Columns below a pack, a chunk and a warp, and a little above each; up to the largest number of chunks.
+  // Fewer columns than a pack, a chunk and a warp hold, and a few more; up to the largest number of chunks.
   for (const Shape& s : {Shape{1, 1}, Shape{3, 8}, Shape{65, 33}, Shape{129, 264}, Shape{5000, 768},
                          Shape{1000, 3072}, Shape{20000, 40}, Shape{77, 1025}}) {
     bind(1, s[0], s[1]);

@@ -2,8 +2,8 @@
 
 python3 golden_charts.py SCRIPT ARGUMENT...
 
-Files aren't held against the contract, which takes most of the time and has tests of its own, nor rungs against the
-sources that are here now, whose lines aren't counted either.
+It doesn't check files against the schema, which takes most of the time and has tests of its own. It neither compares
+rungs with today's sources nor counts the sources' lines.
 """
 
 import json

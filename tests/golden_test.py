@@ -94,8 +94,8 @@ def fingerprint(value: object) -> object:
 
 
 def brief(said: str) -> str:
-    """An export's JSON with short values on a line each, and numbers of ten digits. All runs but the first, whose
-    numbers are in the CSV, and the fields of a campaign's parts are fingerprints."""
+    """An export's JSON with a line for each short value, and numbers of ten digits. Fingerprints replace the fields of
+    a campaign's parts and all runs but the first, since the CSV has the runs' numbers."""
     text, more = re.fullmatch(r"(.*?)(---- .*)?", said, re.DOTALL).groups()
     file = json.loads(text, parse_float=lambda digits: float(f"{float(digits):.10g}"))
     if "runs" in file:
@@ -262,7 +262,7 @@ def without_here(text: str, context: dict) -> str:
 
 
 def gate(program: Program) -> Files:
-    """Verdicts on kept runs, and of a gate on trainers that only report times."""
+    """Verdicts of `compare` on kept runs, and of a gate on trainers that only report times."""
     compare = ("compare", "base.json", "new.json")
     files = {f"compare.{end}": program(*compare, "--format", format) for end, format in
              (("txt", "text"), ("md", "markdown"), ("github", "github"), ("xml", "junit"))}

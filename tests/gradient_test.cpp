@@ -156,8 +156,8 @@ struct Sampled {
   Vector gradient, slope;
 };
 
-/// Sampled gradients of every tensor, for the parameters that `draw` seeds. Expects the loss and the
-/// gradients' norm too.
+/// Sampled gradients of every tensor, for the parameters that `draw` seeds. Expects the right loss and norm
+/// of the gradients too.
 std::vector<Sampled> sampled_gradients(const Case& test, uint64_t draw) {
   const Rung& rung = ladder().find(test.rung);
   const auto build = std::find_if(linked_rungs().begin(), linked_rungs().end(),
@@ -165,8 +165,8 @@ std::vector<Sampled> sampled_gradients(const Case& test, uint64_t draw) {
   Config config = tiny_config();
   config.half = test.half;
   const ReferenceGpt2 reference(config);
-  // With this rate and beta1 = 0, adam_m after the first step is the gradient, and the parameters stay
-  // unchanged.
+  // With a learning rate of 0 and beta1 = 0, adam_m after the first step is the gradient, and the parameters
+  // stay unchanged.
   constexpr float kLearningRate = 0.0F;
   Hyper hyper;
   hyper.beta1 = 0.0F;

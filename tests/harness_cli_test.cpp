@@ -50,7 +50,7 @@ bool has(const std::string& text, const std::string& part) {
   return says(text, {part});
 }
 
-constexpr const char* kLearnAlike = "tolerances";  // a word of a report on the CPU
+constexpr const char* kLearnAlike = "tolerances";  // a word of reports that compare losses
 
 class HarnessCli : public testing::Test {
  protected:
@@ -500,7 +500,7 @@ TEST_F(HarnessCli, InANamespaceOfProcessIdsRungsAreMeasuredToo) {
   if (shell("unshare --pid --fork true").code != 0) GTEST_SKIP() << "no namespaces here";
   const std::string of_step =
       " --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps 2 --warmup 1 --data data.bin ";
-  // LeakSanitizer is off: /proc is that of the outer namespace, so it would find no threads.
+  // LeakSanitizer is off, since it would find no threads: /proc is the outer namespace's.
   const auto inside = [&](const std::string& command) {
     return shell(cat("ASAN_OPTIONS=detect_leaks=0 STEPLADDER_BIN_DIR=" STEPLADDER_BIN
                      " unshare --pid --fork ",
@@ -1258,7 +1258,7 @@ TEST_F(HarnessCli, APeerThatCannotRunIsARow) {
   Outcome outcome = stepladder(plan("--rungs 00" + peers(fake)));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(says(outcome.out, {"unsupported", "python3 has no torch"})) << outcome.out;
-  // A peer that can't read the data is a crash of its row; our rungs may still read it.
+  // A peer that can't read the data counts as crashed; our rungs may still read the data.
   fake.before_start = R"(say '{"event":"error","status":"error","reason":"torn.bin"}'; exit 2)";
   outcome = stepladder(plan("--rungs 00 --overwrite" + peers(fake)));
   EXPECT_EQ(outcome.code, 5) << outcome.err;

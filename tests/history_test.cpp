@@ -37,7 +37,7 @@ TEST(History, ALevelThatChangesIsFoundWhereItDoes) {
 TEST(History, ASteadyOrSlowlyDriftingOrShortSeriesHasNone) {
   int marked = 0;
   for (size_t series = 0; series < 100; ++series) {
-    Values values(series * 31, 0.0);  // moves each series on in the stream of random numbers
+    Values values(series * 31, 0.0);  // each series starts at other random numbers
     extend(values, 30, 40.0);
     marked += !change_points(std::span(values).subspan(series * 31), 0.00995).empty();
   }

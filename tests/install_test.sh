@@ -25,7 +25,7 @@ if $hide; then
 fi
 export STEPLADDER_PYTHON="${STEPLADDER_PYTHON:-$python}"
 stepladder=prefix/bin/stepladder
-# says PATTERN ARGUMENT...: expects success, which a pipe would hide, and output that matches the pattern.
+# says PATTERN ARGUMENT...: runs stepladder; expects success (a pipe would hide a failure) and output that matches PATTERN.
 says() {
   pattern=$1
   shift

@@ -1,5 +1,5 @@
-// A check of every kernel's source: it waits for the previous kernel before it does anything else, since it
-// may start before that one has ended.
+// Checks every kernel's source: a kernel first waits for the previous one, since it may start before the
+// previous one has ended.
 #include <gtest/gtest.h>
 
 #include <filesystem>

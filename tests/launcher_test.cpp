@@ -1,6 +1,6 @@
 // `stepladder run --launcher` over two machines: network namespaces with host names of their own where the
-// system permits them, and processes of this machine. What the launcher starts, where ranks report, how jobs
-// end.
+// system permits them, and processes of this machine. Tests what the launcher starts, where ranks report, and
+// how jobs end.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -93,7 +93,7 @@ class Launched : public testing::TestWithParam<Machines> {
         " run --ladder ladder.json --backend cpu --out r.json --devices 2 --rungs ", rungs, " --interface ",
         two() ? "switch" : "lo", " --timeout 100 --launcher '", launcher, "' ", more, " >out.txt 2>err.txt");
     const int status = std::system(command.c_str());
-    const std::string fault = folder_ / "fault";  // written when it happens
+    const std::string fault = folder_ / "fault";  // a test writes this file when its fault happens
     const auto begin = std::filesystem::exists(fault) ? std::filesystem::last_write_time(fault) : start;
     EXPECT_LT(std::filesystem::file_time_type::clock::now() - begin, 30s);
     return exit_code(status);
@@ -300,7 +300,7 @@ TEST_P(Launched, WhatIsMeasuredIsKeptAndGoneOnWithByTheSameLauncherAlone) {
   EXPECT_EQ(results().runs.size(), 2U);
   EXPECT_EQ(run("--resume --rounds 2", "both", "sh ./launch.sh"), kExitNotComparable);
   EXPECT_TRUE(says(errors(), {"launcher"}));
-  // `resume` runs no launcher that only the results file names.
+  // `resume` doesn't run a launcher that only the results file names.
   const auto resume = [&](const std::string& more) {
     return exit_code(std::system(cat("cd ", folder_ / "", "; ", two() ? kOnTwoMachines : "", kStepladder,
                                      " resume r.json --rounds 3", more, " >out.txt 2>err.txt")
@@ -339,7 +339,7 @@ TEST_P(Launched, AnInterruptEndsTheRanksAndKeepsWhatThereIs) {
   EXPECT_EQ(results().runs.size(), 1U);
 }
 
-/// A trainer in PyTorch, DistributedDataParallel over gloo. The shell of step.sh has its process as $PPID.
+/// A trainer in PyTorch, DistributedDataParallel over gloo. In step.sh, $PPID is the trainer's process.
 constexpr const char* kPytorchTrainer = R"(import os, subprocess, sys
 import stepladder, torch
 rank = os.environ["RANK"]
@@ -376,7 +376,7 @@ class PytorchLaunched : public Launched {
     if (!has_it)
       GTEST_SKIP() << "no PyTorch for " << python() << ": STEPLADDER_PYTHON names a Python that has it";
   }
-  void on_machine(const std::string& commands) const {  // which gloo would look up by their names
+  void on_machine(const std::string& commands) const {  // gloo would otherwise look up each host's name
     Launched::on_machine(cat("export GLOO_SOCKET_IFNAME=", two() ? "eth0" : "lo", "\n", commands));
   }
   /// Runs `command` on rank 1 before its fourth step, and notes the time.

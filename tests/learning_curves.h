@@ -12,10 +12,10 @@
 
 namespace stepladder {
 
-/// Simulated validation losses near 3, fitted to 13, fp8 and PyTorch's 13 on H200s and H100s (reports/, B=16,
-/// T=1024, three seeds): a trend of 3 + 1.4 ln(4000 / step); a shift of a run's log steps, since rounding
-/// alone moves runs from one seed apart; and a wiggle that follows the order of the data, so that the runs of
-/// a seed share most of its variance. The seed fixes every number.
+/// Simulated validation losses near 3, fitted to rungs 13 and fp8 and PyTorch's 13 on H200s and H100s
+/// (reports/, B=16, T=1024, three seeds): a trend of 3 + 1.4 ln(4000 / step); a shift of a run's log steps,
+/// since rounding alone moves runs of one seed apart; and a wiggle that follows the order of the data, so
+/// that the runs of a seed share most of the wiggle's variance. The seed fixes every number.
 class LearningCurves {
  public:
   static constexpr double kLoss = 3.0, kSteps = 4000.0, kSlope = 1.4;
@@ -91,7 +91,7 @@ struct TrainedPair {
     run.steps.back().loss = 4.5 + 1e-3 * static_cast<double>(seed);
     run.evaluations = std::move(losses);
     for (Evaluation& evaluation : run.evaluations)
-      evaluation.seconds = ms * static_cast<double>(evaluation.step) / 1e3;  // the run keeps two steps
+      evaluation.seconds = ms * static_cast<double>(evaluation.step) / 1e3;  // the run keeps only two steps
     const int64_t steps = run.evaluations.back().step;
     const double seconds = (run.summary->first_step_ms + ms * static_cast<double>(steps - 1)) / 1e3;
     run.summary->to_loss =

@@ -590,7 +590,7 @@ const Results& recorded() {
 constexpr double kRecordedLoss = 5.6;  // every seed reaches this loss, the last after some 350 steps
 
 /// The logarithm of each seed's steps to the loss, from evaluations every `every` steps and after the last;
-/// NaN where those don't tell.
+/// NaN where those evaluations don't tell.
 Samples recorded_log_steps(int64_t every) {
   Samples logs;
   for (const stepladder::Run& run : recorded().runs) {
@@ -626,7 +626,7 @@ TEST(LearningPower, TheCrossingOfRecordedCurvesDoesNotDependOnHowOftenIsEvaluate
 TEST(LearningPower, SoManySeedsOfRecordedCurvesTellAsIsSaid) {
   constexpr int kGates = 300;
   const Samples logs = recorded_log_steps(10);
-  const double deviation = std::sqrt(2.0) * spread_of(logs).deviation;  // of the log ratio of unlike seeds
+  const double deviation = std::sqrt(2.0) * spread_of(logs).deviation;  // of log ratios between seeds
   std::mt19937_64 random(13);
   const auto any = [&] { return std::exp(logs[random() % logs.size()]); };
   for (const int percent : {1, 2, 5}) {

@@ -11,8 +11,8 @@
 namespace stepladder {
 namespace {
 
-// cuBLASLt's tanh may be the hardware's approximation, within 2^-11. Before tanh saturates, that shifts
-// gelu(x) by half the error times x, and gelu'(x) by about 3 |x| times the error.
+// cuBLASLt's tanh may be the hardware's approximation, whose error is up to 2^-11. Before tanh saturates, the
+// error shifts gelu(x) by half the error times x, and gelu'(x) by about 3 |x| times the error.
 constexpr float kGeluError = 0x1p-10F, kGeluSlopeError = 0x1p-8F;
 constexpr float kSteepestGelu = 1.13F;
 constexpr float kTf32Eps = 0x1p-10F;
@@ -77,7 +77,7 @@ class LinearGpuTest : public OpAgreement {
     return all;
   }
 
-  /// -1, 0 and 1: sums stay small enough for every type to hold exactly.
+  /// Random -1, 0 and 1: their sums stay small enough for every type to hold exactly.
   Array units(const LinearCase& c, Shape shape) { return integers(shape, 1).as(c.dtype); }
   Array reals_of(const LinearCase& c, Shape shape, float limit = 1.0F) {
     return reals(shape, -limit, limit).as(c.dtype);

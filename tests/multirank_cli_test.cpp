@@ -50,8 +50,8 @@ class MultiDeviceCli : public testing::Test {
     return start(run("--rungs 15 --devices 2 --batch 2 --steps 100000 --timeout 600"));
   }
   pid_t start(const std::string& of_harness) const { return start_in(folder_, "exec " + of_harness); }
-  /// Process ids of the two ranks once they have met; an earlier fault would only be noticed at the time
-  /// limit of the meeting.
+  /// Process ids of the two ranks once they have met; a fault before they meet would be noticed only at the
+  /// meeting's time limit.
   static std::vector<pid_t> ranks_of(const std::string& folder) {
     std::vector<pid_t> pids;
     for (int i = 0; i < 600 && pids.size() < 2; ++i) {
@@ -200,7 +200,7 @@ TEST_F(LaunchedByMpirun, ARankWithAnotherBuildOrOtherDataIsNamed) {
 }
 
 TEST_F(MultiDeviceCli, RanksOfALauncherWithoutMpiAreToldWhichHasIt) {
-  // srun starts ranks like this when its --mpi is none: Open MPI would end the process.
+  // srun --mpi=none starts ranks like this; Open MPI would end such a process.
   write_file(folder_ / "srun", R"(for SLURM_PROCID in 0 1; do
   export SLURM_PROCID SLURM_NTASKS=2 SLURM_LOCALID=$SLURM_PROCID SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_JOBID=7 SLURM_NODELIST=$(hostname)
   "$@" & ranks="$ranks $!"
@@ -249,7 +249,7 @@ TEST_F(MultiDeviceCli, AKilledRankEndsTheRun) {
 }
 
 TEST_F(MultiDeviceCli,
-       ALauncherThatOutlivesAKilledRankIsEnded) {  // Open MPI's outlives one in a hundred times
+       ALauncherThatOutlivesAKilledRankIsEnded) {  // as Open MPI's does once in a hundred times
   const std::string mpirun = *output_of({"sh", "-c", "command -v mpirun"});
   write_script(folder_ / "mpirun", cat(mpirun, " \"$@\"\n[ $1 = --version ] || sleep 100\n"));
   const Environment path("PATH", cat(folder_ / "", ":", std::getenv("PATH")));

@@ -81,7 +81,7 @@ class MultirankGpu : public testing::TestWithParam<int> {
   }
   // bf16's epsilon: several ranks sum gradients in another order and round in between.
   static constexpr double kBf16 = 0x1p-8;
-  static constexpr double kFp8 = 0.02;  // the ladder's tolerance
+  static constexpr double kFp8 = 0.02;  // the tolerance of fp8 in the ladder
 
   TempFolder folder_;
   /// A model whose channels any number of ranks can share, and whose largest layer's gradients exceed the

@@ -122,7 +122,7 @@ TEST_P(Ranks, MfuIsAgainstThePeakOfAllDevices) {
   workload_.device.name = "NVIDIA H200";
   const double of_all = *measure().summary->mfu_nanogpt;
   workload_.devices = 1;
-  workload_.config.erase("world_size");  // the config of a run on one device
+  workload_.config.erase("world_size");  // as in the config of a run on one device
   const stepladder::Run alone = measure();
   ASSERT_EQ(alone.status, Status::ok) << alone.reason;
   EXPECT_DOUBLE_EQ(of_all, *alone.summary->mfu_nanogpt);

@@ -37,8 +37,8 @@ class Multirank : public testing::Test {
     write_token_file(folder_ / "data.bin", tokens);
   }
 
-  /// A rung's command line for gpt2-tiny with a small vocabulary, in fp32, so that ranks and accumulation
-  /// differ by no rounding of sums to 16 bits; with `dtype` "" in the rung's own type.
+  /// A rung's command line for gpt2-tiny with a small vocabulary. In fp32 no sum is rounded to 16 bits, so
+  /// that ranks agree with accumulation; with `dtype` "" the rung keeps its own type.
   std::string rung(const std::string& name, const std::string& options,
                    const char* dtype = " --dtype fp32") const {
     return cat("'", kBin, "/", name, "' --backend cpu --model gpt2-tiny --vocabulary 512 --seq 32 --batch 1",
@@ -69,8 +69,8 @@ class Multirank : public testing::Test {
     execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
     _exit(127);
   }
-  /// The exit code of a job that its ranks refuse. mpirun kills the other ranks without the second that ranks
-  /// of a running job would need.
+  /// The exit code of a job that its ranks refuse. mpirun kills the other ranks at once, without the second
+  /// that ranks of a running job would need.
   int refused(int ranks, const std::string& command) const {
     return refused(std::vector(static_cast<size_t>(ranks), command));
   }
@@ -125,7 +125,7 @@ class Multirank : public testing::Test {
     EXPECT_TRUE(file >> pid && pid > 1) << errors();
     return pid;
   }
-  /// The messages of a job of 4 ranks after `signal` to rank 2, which must end it within 30 s.
+  /// The messages of a job of 4 ranks after `signal` to rank 2, which must end the job within 30 s.
   std::string words_after(int signal) const {
     const pid_t job = start(4, eventful("15_multi_gpu", "--steps 1000000"));
     const pid_t victim = process_of(2);
@@ -381,7 +381,7 @@ TEST_F(Multirank, RanksThatWouldGoOnFromDifferentCheckpointsAreRefused) {
 }
 
 TEST_F(Multirank, RanksGoOnWithTheLossScaleOfTheFirst) {
-  // The second rank's file is at the same step but has no loss scale, since it is of bf16.
+  // The second rank's file is at the same step but has no loss scale, since it was saved in bf16.
   for (const std::string dtype : {"fp16", "bf16"})
     run_alone(rung("15_multi_gpu", cat("--events 3 --steps 2 --checkpoint '", folder_ / dtype, "'"),
                    cat(" --dtype ", dtype).c_str()));
@@ -471,7 +471,7 @@ TEST_F(Multirank, WhatIsNotGpt2GoesOutUnderItsOwnName) {
        {std::pair(gpt2, "--init '" + own), std::pair(gpt2, "--resume '" + checkpoint),
         std::pair(start, "--init '" + (folder_ / "gpt2.ckpt")),
         std::pair(start, "--resume '" + (folder_ / "gpt2.ckpt"))}) {
-    EXPECT_EQ(alone(cat(trainer, from, "'", data, "0")), kExitUsage) << from;  // --steps 10
+    EXPECT_EQ(alone(cat(trainer, from, "'", data, "0")), kExitUsage) << from;  // data + "0": --steps 10
     const std::string file_name = from.substr(from.find('\'') + 1);
     EXPECT_TRUE(says(errors(), {file_name, "\"gpt2\"", "\"stepladder_untied\""})) << errors();
   }

@@ -36,8 +36,8 @@ inline float roundings(int64_t n) {
   return 8.0F + std::sqrt(static_cast<float>(n));
 }
 
-/// The distance from 1 to the next number of the type: an op that rounds its result once is off by half of it
-/// at most.
+/// The distance from 1 to the next number of the type: an op that rounds its result once is off by at most
+/// half of this distance, relatively.
 inline float epsilon_of(DType t) {
   return t == DType::bf16 ? 0x1p-7F : t == DType::f16 ? 0x1p-10F : kEps;
 }

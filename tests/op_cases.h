@@ -102,7 +102,7 @@ class OpCase {
   int integer(const std::string& operand) { return std::bit_cast<int>(number(operand)); }
   bool has(const std::string& operand) const { return contains("in/" + operand); }
   bool has_out(const std::string& output) const { return contains("out/" + output); }
-  /// An operand that some cases leave out, then empty.
+  /// An operand; empty in cases that leave it out.
   Tensor optional(const std::string& operand) { return has(operand) ? in(operand) : Tensor{}; }
 
   /// An output that is overwritten: full of NaN, or an operand if `alias` says so.

@@ -88,7 +88,7 @@ float unit_in_the_last_place(DType type, float x) {
 TEST(OpCpu, RoundsOnceWith16BitOperands) {
   const auto backend = make_cpu_ops();
   Ops& ops = *backend;
-  // Outputs of ops that go on with an intermediate result as stored, so rounded twice.
+  // Outputs computed from an intermediate result as stored, so rounded twice.
   const std::set<std::string> read_back = {"layernorm_backward/dbias", "bias_gelu_forward/out",
                                            "bias_relu_squared_forward/out"};
   for_each_op_case(
@@ -202,7 +202,7 @@ TEST(OpCpu, MatmulIsExactOnSmallIntegers) {
 // A 16-bit output holds the f32 sum over all of K, rounded once, not between two tiles.
 TEST(OpCpu, MatmulRoundsTheWholeSumOnce) {
   Bench bench;
-  const int64_t K = 1000;  // ones and then a half and a half: 2 * 499 + 1
+  const int64_t K = 1000;  // 998 ones, then two halves: a sum of 999
   const Tensor a = bench.f32({1, K}, [](int64_t k) { return k < 998 ? 1.0F : 0.5F; });
   for (DType type : {DType::bf16, DType::f16}) {
     const Tensor out = bench.as(type, bench.f32({1, 1}, 1.0F));
@@ -254,7 +254,7 @@ TEST(OpCpu, LinearLayersAreMatmulsWithAnEpilogue) {
   }
 }
 
-// An intermediate result that an op reads again is rounded as it was stored.
+// A fused op that needs an intermediate result again takes it as stored, already rounded.
 TEST(OpCpu, FusedOpsGoOnWithResultsAsStored) {
   Bench bench;
   Ops& ops = bench.ops;
@@ -1024,7 +1024,8 @@ TEST(OpCpu, MisfitShapesAndTypesThrowNamingTheOp) {
   expect_refused("linear_forward", LinearForward{square, low, m, v});
   expect_refused("linear_forward", LinearForward{square, m, m, v, bench.as(DType::f16, square)});
   expect_refused("write", WriteValues{bench.as(DType::bf16, scalar), {1}});
-  // f32 gradients may sum 16-bit operands; the reverse is refused, and so is f32 for one gradient of a pair.
+  // f32 gradients may sum 16-bit operands. 16-bit gradients of f32 operands are refused, and so is f32 for
+  // only one gradient of a pair.
   expect_refused("sum_rows", SumRows{bench.as(DType::bf16, w), m});
   expect_refused("position_backward", PositionBackward{bench.as(DType::bf16, m), cube});
   expect_refused("layernorm_backward", LayerNormBackward{low,

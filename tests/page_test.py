@@ -1,6 +1,6 @@
 """The page of a report: what it holds, what it makes of hostile and missing fields, and how a browser takes it.
 
-The results are runs that a test makes: `stepladder` derives and words everything, as tests/told.py has it."""
+A test makes only runs: `stepladder` derives and words everything else (see tests/told.py)."""
 
 import contextlib
 import copy

@@ -126,7 +126,7 @@ TEST(Paired, WhatIsUnchangedHardlyEverHasCertainlyChanged) {
     const PairedChange change = paired_change(ratios);
     if (certainly_changed({{change}}, 0.01)[0]) ++changed;
   }
-  EXPECT_LE(changed, 10);  // 1 % and three standard errors
+  EXPECT_LE(changed, 10);  // 1 % plus three standard errors
 }
 
 TEST(Paired, AFewLooksSharesWhatAPassMaySpend) {

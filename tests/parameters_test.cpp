@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kLayers = 2, kVocabulary = 5, kPadded = 8, kChannels = 4;
 
-/// Parameters that aren't GPT-2's: its first matrices without positions, with gains of queries and an untied
+/// Parameters unlike GPT-2's: GPT-2's first matrices without positions, and gains of queries and an untied
 /// head.
 struct Others : ParameterGroup {
   Others(Arena& arena, const std::string& group, DType dtype = DType::f32)
@@ -205,7 +205,7 @@ TEST(Parameters, AnUntiedHeadIsMultipliedByInsteadOfTheEmbeddings) {
   EXPECT_EQ(untied.group->num_params(), tied.group->num_params() + kVocabulary * kChannels);
   EXPECT_EQ(untied.values("wte.weight"), tied.values("wte.weight"));
   EXPECT_NE(untied.values("lm_head.weight"), untied.values("wte.weight"));
-  // Looking up embeddings costs no FLOPs, and no GEMM writes the gradient of embeddings with an untied head.
+  // Looking up embeddings costs no FLOPs, and with an untied head no GEMM writes the embeddings' gradient.
   EXPECT_EQ(flops_per_token(*untied.group, config).nanogpt, flops_per_token(*tied.group, config).nanogpt);
   EXPECT_EQ(untied.group->outside_gemms().front().data, untied.group->wte.data);
   EXPECT_NE(tied.group->outside_gemms().front().data, tied.group->wte.data);

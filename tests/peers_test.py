@@ -515,7 +515,7 @@ class WithPytorch(Ladder):
         self.refused(self.run_step("10_batch_size"), 5, "unsupported", "10_batch_size")
 
     def test_raschkas_steps_are_one_model(self):
-        """Every step's model has 163,009,536 parameters; without dropout other ways of computing give equal results."""
+        """Every step's model has 163,009,536 parameters; without dropout all steps' ways of computing give equal results."""
         import torch
         from pytorch_gpt2 import Config
         from pytorch_ladder import MODELS

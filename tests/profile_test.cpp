@@ -40,7 +40,7 @@ TEST_P(StepFlops, AreThoseOfTheFormulaForModelFlops) {
   EXPECT_DOUBLE_EQ(flops_per_token(config).nanogpt,
                    6.0 * (N + 13.0 * LC + 2.0 * static_cast<double>(config.C)) + 12.0 * LC * T);
 
-  // Muon's five iterations run once a step, whatever its tokens: A = x x^T, A^2, and the sum of both by x.
+  // Muon's five iterations run once a step, whatever its tokens: A = x x^T, A^2, and a sum of both times x.
   double muon = 0.0;
   if (std::ranges::count(traced.calls, OpKind::muon, &OpCall::kind) > 0) {
     const double C = static_cast<double>(config.C), L = static_cast<double>(config.L);

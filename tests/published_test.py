@@ -167,8 +167,8 @@ class Beside(unittest.TestCase):
         rows = {row[0]: row[1:] for row in told["rows"]}
         self.assertEqual([column["title"] for column in told["columns"]],
                          ["source", "speed-ups", "over the row above", "memory", "not measured"])
-        # Three of his five gains over 00 are of choices of PyTorch that were not measured. Our gains differ from his,
-        # of 1000 ms to 333, 93 and 90 ms, by at most 4, 7 and 10 %.
+        # Three of Karpathy's six gains over 00 are of PyTorch rungs and options that were not measured. Our other three
+        # differ from his, of 1000 ms to 333, 93 and 90 ms, by at most 4, 7 and 10 %.
         self.assertEqual(rows["Let's reproduce GPT-2 (124M), chapter titles"], ["3 of 3", "1 of 1", "-", "3"])
         self.assertEqual(rows["llm.c, State of the Union, May 3, 2024"][3], "4", "of six, two of which nothing of ours is beside")
         counted = [source.judged for source in sources]

@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 MODULE, EXAMPLES = REPOSITORY / "python/trainer", REPOSITORY / "examples"
 COMPILER = shutil.which("c++")
 
-# A fake PyTorch: its device takes 20 ms for each launch, which it spends where somebody waits.
+# A fake PyTorch: its device takes 20 ms for each launch, which pass when the host waits for the device.
 TORCH = """
 import sys, time, types
 torch = types.ModuleType("torch")
@@ -252,7 +252,7 @@ while True:
         self.assertEqual(end["memory_bytes"], {"live_peak": 100, "reserved_peak": 200, "process_peak": 4000})
 
     def test_a_step_is_told_while_the_device_works_on_the_next_one(self):
-        """A step is told at once where the device doesn't keep the host waiting, since later it would cost the next
+        """A step is reported at once where the device doesn't keep the host waiting: a later report would cost the next
         step's time."""
         order = TORCH + """
 import json

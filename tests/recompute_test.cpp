@@ -9,7 +9,7 @@ namespace {
 
 struct Case {
   const char *rung, *parent;
-  int64_t B;  // more sequences than a part of the logits has, and not a multiple
+  int64_t B;  // more sequences than a part of the logits has, and no multiple of a part
 };
 
 class LessMemory : public testing::TestWithParam<Case> {

@@ -73,8 +73,8 @@ def ratio(before: dict[int, dict], after: dict[int, dict]) -> list[float]:
 
 
 def to_loss(run: dict) -> dict[str, float] | None:
-    """Steps, step time and seconds of a run to cross its loss, on the falling curve nearest to its evaluations; None if
-    it didn't."""
+    """Steps, step time and seconds that a run takes to its loss, by the falling curve nearest to its evaluations; None
+    if it didn't reach the loss."""
     until, pools = run["summary"]["to_loss"], []  # pools of evaluations: count, sum of losses, sum of log steps
     if not until["reached"]:
         return None

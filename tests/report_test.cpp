@@ -483,7 +483,7 @@ TEST(Report, ForeignTextIsNoMarkup) {
   results["context"]["commit"] = "<script>@all";
   std::string text = markdown(results);
   EXPECT_TRUE(says(first_line(text), {": 02a"})) << text;
-  for (size_t at; (at = text.find('\\')) != std::string::npos;) text.erase(at, 2);  // what is escaped
+  for (size_t at; (at = text.find('\\')) != std::string::npos;) text.erase(at, 2);  // removes what is escaped
   for (const char* markup : {"<img", "<script", "[x](", "`", "@", "\033", "\n# "})
     EXPECT_EQ(text.find(markup), std::string::npos) << markup << "\n" << text;
 }

@@ -1,5 +1,5 @@
 """Pinned requirements: scripts/requirements*.txt have the packages that the .in files beside them name, each with its
-hashes. The version is equal in the three files that have it."""
+hashes. The project's version is equal in the three files that have it."""
 
 import re
 import unittest

@@ -246,7 +246,7 @@ TEST_F(RunnerTest, EnergyOfEvaluationsIsNotThatOfTraining) {
   workload_.until_loss = 2;
   workload_.eval_every = 3;
   // Each step takes 1 J, each evaluation 1,000 J, with time for the harness to read between them.
-  const auto use = [&](int joules) {  // a real counter's file is never empty
+  const auto use = [&](int joules) {  // by mv: a counter's file is never empty
     return cat("uj=$((${uj:-0} + ", joules, "000000)); echo $uj >", counter, ".new; mv ", counter, ".new ",
                counter, "; ");
   };

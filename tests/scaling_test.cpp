@@ -42,7 +42,7 @@ TEST(ScalingModel, OnlyTheLastBucketShowsWhileBackwardIsLonger) {
 }
 
 TEST(ScalingModel, WhatBackwardCannotHideShows) {
-  const auto p = predict_scaling(0.003, 1e9, 4, 2, kLinks);  // backward 2 ms, 3/4 of which hides
+  const auto p = predict_scaling(0.003, 1e9, 4, 2, kLinks);  // 1.5 of backward's 2 ms can hide communication
   EXPECT_DOUBLE_EQ(p.exposed_s, 0.01 - 0.0015);
   EXPECT_DOUBLE_EQ(p.efficiency, 0.003 / (0.003 + 0.0085));
 }

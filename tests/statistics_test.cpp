@@ -77,7 +77,7 @@ TEST(Statistics, AnIntervalOfThousandsOfRoundsIsStillOne) {
 TEST(Statistics, WarmupIsExtendedUntilStepsSettle) {
   const Samples settled = {90, 10, 11, 12, 10, 11, 12, 11};
   EXPECT_EQ(warmup_steps(settled, 3), 3U);
-  // Steps 1 and 2 are still slow: two steps after them, both lie within what is kept.
+  // Steps 1 and 2 are still slow; warm-up ends after the next two, which lie within the range of the rest.
   const Samples slow = {90, 40, 30, 12, 10, 11, 12, 11, 10, 12};
   EXPECT_EQ(warmup_steps(slow, 2), 5U);
 }

@@ -84,7 +84,7 @@ class Tidy(unittest.TestCase):
         done = self.tidy("a.cpp")
         self.assertEqual((done.returncode, done.stdout), (1, f"{self.root}/a.cpp:2:wrong\n"))
         joined, = (self.root / "build/tidy").glob("*.cpp")
-        # Includes of the ones before are left out, and what the build has made; a source that repeats itself is kept.
+        # Includes that an earlier source has and files that the build made are left out; b.cpp's repetition is kept.
         self.assertEqual(joined.read_text(), "#include <x>\n#include <x>\nright\n\nwrong\n")
         (self.root / "a.cpp").write_text("right\n")
         self.assertEqual([self.run_tidy() for _ in range(2)], [(0, [joined.name]), (0, [])])

@@ -1,4 +1,4 @@
-"""What `stepladder report` tells of results that a test makes: runs, from which everything else follows."""
+"""Runs `stepladder report` on results that a test makes: only runs, from which everything else follows."""
 
 import json
 import os

@@ -10,8 +10,8 @@
 
 namespace stepladder {
 
-/// A ladder's rungs that have their own trainer. Others run that of another rung, with the largest batch that
-/// fits.
+/// A ladder's rungs that have their own trainer. Other rungs run another rung's trainer, with the largest
+/// batch that fits.
 inline std::vector<Rung> trainers_of(const Ladder& ladder) {
   std::vector<Rung> own;
   std::ranges::copy_if(ladder.rungs, std::back_inserter(own),
@@ -24,8 +24,8 @@ inline std::vector<Rung> trainers() {
   return all;
 }
 
-/// How far rounding may take a rung's losses, relatively, from those of the same steps in f32. A rung without
-/// a finite tolerance, which learns something else than its ladder's first, gets 13's.
+/// How far, relatively, rounding may move a rung's losses from the losses of the same steps in f32. A rung
+/// without a finite tolerance, which doesn't learn what its ladder's first rung learns, gets rung 13's.
 inline double rounding_of(const Rung& rung) {
   return std::isfinite(rung.tolerance) ? rung.tolerance : ladder().find("13_cuda_graphs").tolerance;
 }

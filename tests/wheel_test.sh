@@ -1,8 +1,8 @@
 #!/bin/sh
 # sh wheel_test.sh WHEEL SOURCE [RUNGS] checks that a wheel works in a fresh environment of a user without compiler, toolkit
 # and network.
-# Page and charts take their packages from SOURCE/.venv, the default text and vocabulary come from SOURCE/data. RUNGS: those
-# to climb, all by default. The network is cut off where unprivileged namespaces are allowed.
+# Page and charts take their packages from SOURCE/.venv, the default text and vocabulary come from SOURCE/data. RUNGS: the
+# rungs to climb, all by default. The network is cut off where unprivileged namespaces are allowed.
 set -eu
 wheel=$1 source=$2 rungs=${3:-all}
 folder=$(mktemp -d)
@@ -73,7 +73,7 @@ says ../copied/stepladder.py check-trainer python ../copied/train.py
 stepladder run --ladder ladder.json --backend cpu --rounds 1 --out mine.jsonl >/dev/null
 code=0
 stepladder gate ../base . --ladder ladder.json --backend cpu --pairs 3 --max-pairs 3 --repeat 1 >said 2>&1 || code=$?
-case $code in 0 | 1 | 3) ;; *) cat said >&2 && exit 1 ;; esac # such short steps differ
+case $code in 0 | 1 | 3) ;; *) cat said >&2 && exit 1 ;; esac # steps this short vary, so any verdict may come
 step 'a cache folder that is read-only'
 XDG_CACHE_HOME=/proc fails 2 XDG_CACHE_HOME run $tiny --rungs 00
 EOF_USE

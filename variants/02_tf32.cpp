@@ -10,17 +10,17 @@ namespace stepladder {
 namespace {
 
 struct Gpt2Trainer final : Trainer {
-  // The base has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
-  // Matmul{c, a, b, op}: NN is c = a b, NT c = a b^T, TN c = a^T b; with Write::add, c += that.
+  // The base class has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
+  // Matmul{c, a, b, op}: NN is c = a b, NT c = a b^T, TN c = a^T b; with Write::add the product adds to c.
   using Trainer::Trainer;
 
   // B sequences of T tokens; L blocks of C channels in NH heads of HS.
   const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH, HS = config.HS();
-  // V tokens in the vocabulary; with padding Vp, the rows of wte and columns of the logits.
+  // V tokens in the vocabulary, Vp with padding: wte has Vp rows, the logits have Vp columns.
   const int64_t V = config.V, Vp = V;
   // Type of activations and gradients.
   const DType act = f32;
-  // Precision of f32 GEMMs, in full or with inputs rounded to TF32; from 05 on used only with --dtype fp32.
+  // Precision of f32 GEMMs: full, or inputs rounded to TF32. From 05 on used only with --dtype fp32.
   const Precision precision = Precision::tf32;
 
   // Parameters that AdamW updates, in f32, and their copy that the passes read. wte is the output head too.
@@ -36,7 +36,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor loss = arena.alloc("batch/loss", f32, {1});
   Tensor norm = arena.alloc("batch/norm", f32, {1});
 
-  // Activations that the backward pass reads: l = 0 to L - 1 are the blocks'.
+  // Activations that the backward pass reads; index l, 0 to L - 1, is block l's.
   Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // input of block l
   Tensor ln1 = arena.alloc("activations/ln1", act, {L, B, T, C});
   Tensor ln1mean = arena.alloc("activations/ln1mean", f32, {L, B, T});
@@ -60,7 +60,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor dlogprobs = arena.alloc("activations/dlogprobs", f32, {B, T, V});
   Tensor losses = arena.alloc("activations/losses", f32, {B, T});
 
-  // Scratch that every block uses again.
+  // Scratch that all blocks share.
   Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
   Tensor fctanh = arena.alloc("scratch/fctanh", act, {B, T, 4 * C});
   Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // gradient of res2 or res1
@@ -110,7 +110,7 @@ struct Gpt2Trainer final : Trainer {
       // The host gets here while the device still computes.
     }
     update(step, lr);
-    ops.phase(nullptr);  // ends the last one
+    ops.phase(nullptr);  // ends the last phase
   }
 
   void zero_grad() {
@@ -211,7 +211,7 @@ struct Gpt2Trainer final : Trainer {
     ops(Tanh{t, t});
   }
 
-  // dx = dout ((1 + t) / 2 + x (1 - t^2) a (1 + 3 b x^2) / 2), t of the forward pass taken again
+  // dx = dout ((1 + t) / 2 + x (1 - t^2) a (1 + 3 b x^2) / 2), t computed again
   void gelu_backward(Tensor dx, Tensor dout, Tensor x) {
     gelu_tanh(fctanh, x);
     ops(Pow{dx, fctanh, 2});

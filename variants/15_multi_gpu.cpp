@@ -10,20 +10,20 @@ namespace stepladder {
 namespace {
 
 struct Gpt2Trainer final : Trainer {
-  // The base has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
-  // Matmul{c, a, b, op}: NN is c = a b, NT c = a b^T, TN c = a^T b; with Write::add, c += that.
+  // The base class has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
+  // Matmul{c, a, b, op}: NN is c = a b, NT c = a b^T, TN c = a^T b; with Write::add the product adds to c.
   using Trainer::Trainer;
 
   // B sequences of T tokens; L blocks of C channels in NH heads of HS = C / NH.
   const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH;
-  // V tokens in the vocabulary; with padding Vp, the rows of wte and columns of the logits.
+  // V tokens in the vocabulary, Vp with padding: wte has Vp rows, the logits have Vp columns.
   const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
   // Type of activations and gradients.
   const DType act = config.half;  // bf16, or what --dtype says
-  // Precision of f32 GEMMs, in full or with inputs rounded to TF32; from 05 on used only with --dtype fp32.
+  // Precision of f32 GEMMs: full, or inputs rounded to TF32. From 05 on used only with --dtype fp32.
   const Precision precision = Precision::tf32;
 
-  // Gradients are summed over the ranks in buckets of layers. The first layer, ready last, is one by itself.
+  // Ranks sum gradients in buckets of layers. The first layer, ready last, is a bucket by itself.
   const int64_t bucket_layers = (L + 3) / 4;
   bool begins_bucket(int64_t l) const { return l == 0 || (l - 1) % bucket_layers == 0; }
   int64_t bucket_end(int64_t l) const { return l == 0 ? 1 : std::min(l + bucket_layers, L); }
@@ -31,7 +31,7 @@ struct Gpt2Trainer final : Trainer {
   // Parameters that AdamW updates, in f32, and their copy that the passes read. wte is the output head too.
   Params params{arena, "params", config, f32, Vp};
   Params weights{arena, "weights", config, act, Vp};
-  // Gradients of several micro-batches add up in f32: in bf16 a sum stands still at 256 times a term.
+  // Gradients of several micro-batches add up in f32: in bf16 a sum stops growing at 256 times a term.
   Params grads{arena, "grads", config, hyper.accumulate > 1 ? f32 : act, Vp};
   Params adam_m{arena, "adam_m", config, f32, Vp};
   Params adam_v{arena, "adam_v", config, f32, Vp};
@@ -39,12 +39,12 @@ struct Gpt2Trainer final : Trainer {
   // The batch, its loss, and the global norm of its gradients.
   Tensor tokens = arena.alloc("batch/tokens", i32, {B, T});
   Tensor targets = arena.alloc("batch/targets", i32, {B, T});
-  Feed feed{ops, arena, config};  // the next batch on its way
+  Feed feed{ops, arena, config};  // copies the next batch to the device during a step
   Tensor loss = arena.alloc("batch/loss", f32, {1});
   Tensor norm = arena.alloc("batch/norm", f32, {1});
   Tensor loss_scaler = act == f16 ? arena.alloc("batch/loss_scaler", f32, {4}) : Tensor{};
 
-  // Activations that the backward pass reads: l = 0 to L - 1 are the blocks'.
+  // Activations that the backward pass reads; index l, 0 to L - 1, is block l's.
   Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // input of block l
   Tensor ln1 = arena.alloc("activations/ln1", act, {L, B, T, C});
   Tensor ln1mean = arena.alloc("activations/ln1mean", f32, {L, B, T});
@@ -64,7 +64,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor logits = arena.alloc("activations/logits", act, {B, T, Vp});
   Tensor losses = arena.alloc("activations/losses", f32, {B, T});
 
-  // Scratch that every block uses again.
+  // Scratch that all blocks share.
   Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
   Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // gradient of res2 or res1
   Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
@@ -82,7 +82,7 @@ struct Gpt2Trainer final : Trainer {
 
   void prepare() override {
     // Called once the parameters are loaded.
-    // Every rank goes on from what rank 0 has.
+    // Every rank continues from rank 0's state.
     for (const Params* group : {&params, &adam_m, &adam_v})
       ops.collective(Collective::broadcast, group->all());
     if (loss_scaler.data) ops.collective(Collective::broadcast, {&loss_scaler, 1});
@@ -107,10 +107,10 @@ struct Gpt2Trainer final : Trainer {
       feed.send_ahead();
     }
     update(step, lr);
-    ops.phase(nullptr);  // ends the last one
+    ops.phase(nullptr);  // ends the last phase
   }
 
-  // Times the algorithms that there are for each GEMM, on the first batch; the fastest are used from here on.
+  // Times each GEMM's available algorithms on the first batch; the fastest are used from then on.
   bool searched = false;
   void search() {
     ops.search([this] {
@@ -122,21 +122,21 @@ struct Gpt2Trainer final : Trainer {
 
   void zero_grad() {
     ops.phase("zero gradients");
-    // Where GEMMs write the gradients of matrices, only the others start from 0.
+    // Where GEMMs overwrite the gradients of matrices, only the other gradients start from 0.
     for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops(Zero{g});
     ops(Zero{loss});
   }
 
-  // Records both passes as CUDA graphs with programmatic dependent launch: a kernel may start while the one
-  // before still runs. They run once before, as libraries initialise at first use, which can't be recorded.
-  std::function<void()> forward_backward, forward_backward_reduce;  // and sum: for the last micro-batch
+  // Records both passes as CUDA graphs with programmatic dependent launch: a kernel may start while the
+  // previous one still runs. Both passes run once first, as libraries' initialisation can't be recorded.
+  std::function<void()> forward_backward, forward_backward_reduce;  // the second also sums: last micro-batch
   void record() {
     const auto both = [this](bool reduce) {
       forward();
       backward(reduce);
     };
     both(true);
-    zero_grad();  // drops what that has added
+    zero_grad();  // drops what this run has added
     forward_backward = ops.record([both] { both(false); }, Launch::early);
     forward_backward_reduce = ops.record([both] { both(true); }, Launch::early);
   }
@@ -213,7 +213,7 @@ struct Gpt2Trainer final : Trainer {
     ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
     ops(Matmul{grads.wte, dlogits, lnf, MatOp::TN, write});
     ops(Zero{dres});
-    // This also sums the rows of dres: the bias gradient of the last block's projection.
+    // This also sums dres over its rows, into the bias gradient of the last block's projection.
     ops(LayerNormBackward{dres, NormParams{grads.lnfw, grads.lnfb}, grads.fcprojb[L - 1], dln,
                           NormInput{res1[L], lnfmean, lnfrstd}, weights.lnfw});
 
@@ -228,7 +228,7 @@ struct Gpt2Trainer final : Trainer {
       ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
       if (l > 0) ops(Matmul{grads.fcw[l], dfch, ln2[l], MatOp::TN, write});
 
-      // LayerNorm and, as sums over rows of dres, the bias gradient of the projection before it
+      // LayerNorm, and the bias gradient of the projection before it: dres summed over its rows
       ops(LayerNormBackward{dres, NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
                             NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
 
@@ -248,7 +248,7 @@ struct Gpt2Trainer final : Trainer {
       ops(LayerNormBackward{dres, NormParams{grads.ln1w[l], grads.ln1b[l]}, dbias, dln,
                             NormInput{res1[l], ln1mean[l], ln1rstd[l]}, weights.ln1w[l]});
 
-      // A bucket that is done is summed over the ranks beside the rest of the backward pass.
+      // A finished bucket is summed over the ranks during the rest of the backward pass.
       if (reduce && l > 0 && begins_bucket(l))
         ops.collective(Collective::all_reduce, grads.layers(l, bucket_end(l)));
     }
@@ -261,7 +261,7 @@ struct Gpt2Trainer final : Trainer {
       ops.collective(Collective::all_reduce, {&loss, 1});
     }
 
-    // Weight gradients of the first layer that could wait run beside the reduction of wte's, the largest.
+    // These weight gradients could wait until wte's gradient, the largest, is being reduced.
     ops.phase("backward block", 0);
     ops(Matmul{grads.fcw[0], dfch, ln2[0], MatOp::TN, write});
     ops(LinearWeightBackward{grads.qkvw[0], grads.qkvb[0], dqkv, ln1[0], write});
@@ -269,7 +269,7 @@ struct Gpt2Trainer final : Trainer {
       ops.phase("gradient reduction");
       ops.collective(Collective::all_reduce, grads.layers(0, bucket_end(0)));
       ops.wait_for_collectives();
-      ops(Affine{loss, loss, 1.0F / static_cast<float>(ops.world()), 0.0F});  // each rank's is a mean
+      ops(Affine{loss, loss, 1.0F / static_cast<float>(ops.world()), 0.0F});  // each rank's loss is a mean
     }
   }
 

@@ -11,20 +11,20 @@ namespace stepladder {
 namespace {
 
 struct Gpt2Trainer final : Trainer {
-  // The base has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
-  // Matmul{c, a, b, op}: NN is c = a b, NT c = a b^T, TN c = a^T b; with Write::add, c += that.
+  // The base class has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
+  // Matmul{c, a, b, op}: NN is c = a b, NT c = a b^T, TN c = a^T b; with Write::add the product adds to c.
   using Trainer::Trainer;
 
   // B sequences of T tokens; L blocks of C channels in NH heads of HS = C / NH.
   const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH;
-  // V tokens in the vocabulary; with padding Vp, the rows of wte and columns of the logits.
+  // V tokens in the vocabulary, Vp with padding: wte has Vp rows, the logits have Vp columns.
   const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
   // Type of activations and gradients.
   const DType act = config.half;  // bf16, or what --dtype says
-  // Precision of f32 GEMMs, in full or with inputs rounded to TF32; from 05 on used only with --dtype fp32.
+  // Precision of f32 GEMMs: full, or inputs rounded to TF32. From 05 on used only with --dtype fp32.
   const Precision precision = Precision::tf32;
 
-  // Gradients are summed over the ranks in buckets of layers. The first layer, ready last, is one by itself.
+  // Ranks sum gradients in buckets of layers. The first layer, ready last, is a bucket by itself.
   const int64_t bucket_layers = (L + 3) / 4;
   bool begins_bucket(int64_t l) const { return l == 0 || (l - 1) % bucket_layers == 0; }
   int64_t bucket_end(int64_t l) const { return l == 0 ? 1 : std::min(l + bucket_layers, L); }
@@ -42,9 +42,9 @@ struct Gpt2Trainer final : Trainer {
     for (size_t i = 0; i < to.size(); ++i) ops(Copy{to[i], from[i]});
   }
 
-  // Parameters that the passes read, gradients; the output head is wte too.
+  // Parameters that the passes read, and gradients; wte is the output head too.
   Params weights{arena, "weights", config, act, Vp};
-  // Gradients of several micro-batches add up in f32: in bf16 a sum stands still at 256 times a term.
+  // Gradients of several micro-batches add up in f32: in bf16 a sum stops growing at 256 times a term.
   Params grads{arena, "grads", config, hyper.accumulate > 1 ? f32 : act, Vp};
 
   // This rank's parts of the gradients, and of the parameters in f32 and AdamW's moments.
@@ -56,12 +56,12 @@ struct Gpt2Trainer final : Trainer {
   // The batch, its loss, and the global norm of its gradients.
   Tensor tokens = arena.alloc("batch/tokens", i32, {B, T});
   Tensor targets = arena.alloc("batch/targets", i32, {B, T});
-  Feed feed{ops, arena, config};  // the next batch on its way
+  Feed feed{ops, arena, config};  // copies the next batch to the device during a step
   Tensor loss = arena.alloc("batch/loss", f32, {1});
   Tensor norm = arena.alloc("batch/norm", f32, {1});
   Tensor loss_scaler = act == f16 ? arena.alloc("batch/loss_scaler", f32, {4}) : Tensor{};
 
-  // All ranks' parameters and moments, to load and save: where the activations are while it trains.
+  // All ranks' parameters and moments, to load and save: in memory that training uses for activations.
   struct Whole {
     Params params, m, v;
   } whole = arena.overlay([&] {
@@ -69,7 +69,7 @@ struct Gpt2Trainer final : Trainer {
                  Params(arena, "adam_v", config, f32, Vp)};
   });
 
-  // Activations that the backward pass reads: l = 0 to L - 1 are the blocks'.
+  // Activations that the backward pass reads; index l, 0 to L - 1, is block l's.
   Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // input of block l
   Tensor ln1 = arena.alloc("activations/ln1", act, {L, B, T, C});
   Tensor ln1mean = arena.alloc("activations/ln1mean", f32, {L, B, T});
@@ -89,7 +89,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor logits = arena.alloc("activations/logits", act, {B, T, Vp});
   Tensor losses = arena.alloc("activations/losses", f32, {B, T});
 
-  // Scratch that every block uses again.
+  // Scratch that all blocks share.
   Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
   Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // gradient of res2 or res1
   Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
@@ -108,7 +108,7 @@ struct Gpt2Trainer final : Trainer {
 
   void prepare() override {
     // Called once the parameters are loaded.
-    // Every rank goes on from what rank 0 has.
+    // Every rank continues from rank 0's state.
     for (const Params* group : {&whole.params, &whole.m, &whole.v})
       ops.collective(Collective::broadcast, group->all());
     if (loss_scaler.data) ops.collective(Collective::broadcast, {&loss_scaler, 1});
@@ -143,10 +143,10 @@ struct Gpt2Trainer final : Trainer {
       feed.send_ahead();
     }
     update(step, lr);
-    ops.phase(nullptr);  // ends the last one
+    ops.phase(nullptr);  // ends the last phase
   }
 
-  // Times the algorithms that there are for each GEMM, on the first batch; the fastest are used from here on.
+  // Times each GEMM's available algorithms on the first batch; the fastest are used from then on.
   bool searched = false;
   void search() {
     ops.search([this] {
@@ -158,21 +158,21 @@ struct Gpt2Trainer final : Trainer {
 
   void zero_grad() {
     ops.phase("zero gradients");
-    // Where GEMMs write the gradients of matrices, only the others start from 0.
+    // Where GEMMs overwrite the gradients of matrices, only the other gradients start from 0.
     for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops(Zero{g});
     ops(Zero{loss});
   }
 
-  // Records both passes as CUDA graphs with programmatic dependent launch: a kernel may start while the one
-  // before still runs. They run once before, as libraries initialise at first use, which can't be recorded.
-  std::function<void()> forward_backward[2][2];  // whether the micro-batch is the first, and the last
+  // Records both passes as CUDA graphs with programmatic dependent launch: a kernel may start while the
+  // previous one still runs. Both passes run once first, as libraries' initialisation can't be recorded.
+  std::function<void()> forward_backward[2][2];  // by whether the micro-batch is the first, and the last
   void record() {
     const auto both = [this](bool gather, bool reduce) {
       forward(gather);
       backward(reduce);
     };
     both(false, true);
-    zero_grad();  // drops what that has added
+    zero_grad();  // drops what this run has added
     for (const bool first : {false, true})
       for (const bool last : {false, true})
         forward_backward[first][last] = ops.record([=] { both(first, last); }, Launch::early);
@@ -194,8 +194,8 @@ struct Gpt2Trainer final : Trainer {
 
   // logits = GPT-2(tokens)
   void forward(bool gather) {
-    // The other ranks' parts of the layers' weights come beside the layers before them.
-    int64_t coming = 0;  // buckets
+    // The other ranks' parts of a layer's weights arrive while earlier layers are computed.
+    int64_t coming = 0;  // buckets on their way
     if (gather)
       for (int64_t l = 0; l < L; l = bucket_end(l), ++coming)
         ops.collective(Collective::all_gather, weights.layers(l, bucket_end(l)));
@@ -260,7 +260,7 @@ struct Gpt2Trainer final : Trainer {
     ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
     ops(Matmul{grads.wte, dlogits, lnf, MatOp::TN, write});
     ops(Zero{dres});
-    // This also sums the rows of dres: the bias gradient of the last block's projection.
+    // This also sums dres over its rows, into the bias gradient of the last block's projection.
     ops(LayerNormBackward{dres, NormParams{grads.lnfw, grads.lnfb}, grads.fcprojb[L - 1], dln,
                           NormInput{res1[L], lnfmean, lnfrstd}, weights.lnfw});
 
@@ -275,7 +275,7 @@ struct Gpt2Trainer final : Trainer {
       ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
       if (l > 0) ops(Matmul{grads.fcw[l], dfch, ln2[l], MatOp::TN, write});
 
-      // LayerNorm and, as sums over rows of dres, the bias gradient of the projection before it
+      // LayerNorm, and the bias gradient of the projection before it: dres summed over its rows
       ops(LayerNormBackward{dres, NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
                             NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
 
@@ -295,7 +295,7 @@ struct Gpt2Trainer final : Trainer {
       ops(LayerNormBackward{dres, NormParams{grads.ln1w[l], grads.ln1b[l]}, dbias, dln,
                             NormInput{res1[l], ln1mean[l], ln1rstd[l]}, weights.ln1w[l]});
 
-      // Each rank gets the sum of its part of a bucket that is done, beside the rest of the backward pass.
+      // Each rank gets the sum of its part of a finished bucket during the rest of the backward pass.
       if (reduce && l > 0 && begins_bucket(l))
         ops.collective(Collective::reduce_scatter, grads.layers(l, bucket_end(l)));
     }
@@ -308,7 +308,7 @@ struct Gpt2Trainer final : Trainer {
       ops.collective(Collective::all_reduce, {&loss, 1});
     }
 
-    // Weight gradients of the first layer that could wait run beside the reduction of wte's, the largest.
+    // These weight gradients could wait until wte's gradient, the largest, is being reduced.
     ops.phase("backward block", 0);
     ops(Matmul{grads.fcw[0], dfch, ln2[0], MatOp::TN, write});
     ops(LinearWeightBackward{grads.qkvw[0], grads.qkvb[0], dqkv, ln1[0], write});
@@ -316,7 +316,7 @@ struct Gpt2Trainer final : Trainer {
       ops.phase("gradient reduction");
       ops.collective(Collective::reduce_scatter, grads.layers(0, bucket_end(0)));
       ops.wait_for_collectives();
-      ops(Affine{loss, loss, 1.0F / static_cast<float>(ops.world()), 0.0F});  // each rank's is a mean
+      ops(Affine{loss, loss, 1.0F / static_cast<float>(ops.world()), 0.0F});  // each rank's loss is a mean
     }
   }
 
@@ -325,15 +325,15 @@ struct Gpt2Trainer final : Trainer {
   void update(int64_t step, float lr) {
     // Clip the global norm: g *= min(1, grad_clip / norm), as AdamW reads g.
     ops.phase("clip");
-    // The norm of all ranks' norms is that of all gradients.
+    // The norm of all ranks' norms is the norm of all gradients.
     ops(ClipGradNorm{clip, norm, grad_parts.all(), hyper.grad_clip});
     ops(Copy{part_of(norms, ops.rank(), ops.world()), norm});
     ops.collective(Collective::all_gather, {&norms, 1});
     ops.wait_for_collectives();
     ops(ClipGradNorm{clip, norm, {&norms, 1}, hyper.grad_clip, loss_scaler});
 
-    // AdamW (Loshchilov and Hutter 2019), each rank of its parts. First of what is outside of the layers: the
-    // next forward pass begins with it, so it is gathered beside the layers' update.
+    // AdamW (Loshchilov and Hutter 2019): each rank updates its parts, first those outside of the layers: the
+    // next forward pass begins with them, so they are gathered during the layers' update.
     ops.phase("optimizer");
     ops(WriteValues{schedule, {lr, static_cast<float>(step + 1)}});
     const std::span<const AdamWTensor> mine = adamw;

@@ -1,4 +1,4 @@
-// The ladder table, parsed as our own and as a file's.
+// A ladder's table, parsed as one of ours and as one from a user's file.
 #include "bench/plan/ladder.h"
 #include "bench/results/json.h"
 #include "tests/fuzz/fuzz.h"

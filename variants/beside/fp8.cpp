@@ -9,23 +9,23 @@ namespace stepladder {
 namespace {
 
 struct Gpt2Trainer final : Trainer {
-  // The base has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
-  // Matmul{c, a, b, op}: NN is c = a b, NT c = a b^T, TN c = a^T b; with Write::add, c += that.
+  // The base class has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
+  // Matmul{c, a, b, op}: NN is c = a b, NT c = a b^T, TN c = a^T b; with Write::add the product adds to c.
   using Trainer::Trainer;
 
   // B sequences of T tokens; L blocks of C channels in NH heads of HS = C / NH.
   const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH;
-  // V tokens in the vocabulary; with padding Vp, the rows of wte and columns of the logits.
+  // V tokens in the vocabulary, Vp with padding: wte has Vp rows, the logits have Vp columns.
   const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
   // Type of activations and gradients.
   const DType act = config.half;  // bf16, or what --dtype says
-  // Precision of f32 GEMMs, in full or with inputs rounded to TF32; from 05 on used only with --dtype fp32.
+  // Precision of f32 GEMMs: full, or inputs rounded to TF32. From 05 on used only with --dtype fp32.
   const Precision precision = Precision::tf32;
 
   // Parameters that AdamW updates, in f32, and their copy that the passes read. wte is the output head too.
   Params params{arena, "params", config, f32, Vp};
   Params weights{arena, "weights", config, act, Vp};
-  // Gradients of several micro-batches add up in f32: in bf16 a sum stands still at 256 times a term.
+  // Gradients of several micro-batches add up in f32: in bf16 a sum stops growing at 256 times a term.
   Params grads{arena, "grads", config, hyper.accumulate > 1 ? f32 : act, Vp};
   Params adam_m{arena, "adam_m", config, f32, Vp};
   Params adam_v{arena, "adam_v", config, f32, Vp};
@@ -33,11 +33,11 @@ struct Gpt2Trainer final : Trainer {
   // The batch, its loss, and the global norm of its gradients.
   Tensor tokens = arena.alloc("batch/tokens", i32, {B, T});
   Tensor targets = arena.alloc("batch/targets", i32, {B, T});
-  Feed feed{ops, arena, config};  // the next batch on its way
+  Feed feed{ops, arena, config};  // copies the next batch to the device during a step
   Tensor loss = arena.alloc("batch/loss", f32, {1});
   Tensor norm = arena.alloc("batch/norm", f32, {1});
 
-  // Activations that the backward pass reads: l = 0 to L - 1 are the blocks'.
+  // Activations that the backward pass reads; index l, 0 to L - 1, is block l's.
   Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // input of block l
   Tensor ln1mean = arena.alloc("activations/ln1mean", f32, {L, B, T});
   Tensor ln1rstd = arena.alloc("activations/ln1rstd", f32, {L, B, T});
@@ -53,11 +53,11 @@ struct Gpt2Trainer final : Trainer {
   Tensor logits = arena.alloc("activations/logits", act, {B, T, Vp});
   Tensor losses = arena.alloc("activations/losses", f32, {B, T});
 
-  // What the linear layers multiply: e4m3 weights and inputs, e5m2 gradients.
+  // The linear layers' operands: e4m3 weights and inputs, e5m2 gradients.
   Fp8Linears fp8{arena, config, logits};
   Fp8Linear head = fp8.head(B);
 
-  // Scratch that every block uses again.
+  // Scratch that all blocks share.
   Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
   Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // gradient of res2 or res1
   Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
@@ -97,10 +97,10 @@ struct Gpt2Trainer final : Trainer {
       feed.send_ahead();
     }
     update(step, lr);
-    ops.phase(nullptr);  // ends the last one
+    ops.phase(nullptr);  // ends the last phase
   }
 
-  // Times the algorithms that there are for each GEMM, on the first batch; the fastest are used from here on.
+  // Times each GEMM's available algorithms on the first batch; the fastest are used from then on.
   bool searched = false;
   void search() {
     ops.search([this] {
@@ -112,14 +112,14 @@ struct Gpt2Trainer final : Trainer {
 
   void zero_grad() {
     ops.phase("zero gradients");
-    // Where GEMMs write the gradients of matrices, only the others start from 0.
+    // Where GEMMs overwrite the gradients of matrices, only the other gradients start from 0.
     for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops(Zero{g});
     ops(Zero{loss});
     ops(Zero{fp8.amax});
   }
 
-  // Records both passes as CUDA graphs with programmatic dependent launch: a kernel may start while the one
-  // before still runs. They run once before, as libraries initialise at first use, which can't be recorded.
+  // Records both passes as CUDA graphs with programmatic dependent launch: a kernel may start while the
+  // previous one still runs. Both passes run once first, as libraries' initialisation can't be recorded.
   std::function<void()> forward_backward;
   void record() {
     const auto both = [this] {
@@ -127,7 +127,7 @@ struct Gpt2Trainer final : Trainer {
       backward();
     };
     both();
-    zero_grad();  // drops what that has added
+    zero_grad();  // drops what this run has added
     forward_backward = ops.record(both, Launch::early);
 
     // Without a checkpoint's history, two passes over the first batch set the scales. The gradients' scales
@@ -177,7 +177,7 @@ struct Gpt2Trainer final : Trainer {
       ops(Quantize{attproj.x, attproj.xt, atty[l]});
       ops(LinearForward{res2[l], attproj.x, attproj.w, weights.attprojb[l], res1[l]});
 
-      // fch = layernorm(res2) W^T + b, and gelu of it  (B,T,4C)
+      // fch = layernorm(res2) W^T + b, and gelu(fch)  (B,T,4C)
       ops(QuantizeLayerNorm{fc.x, fc.xt, ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]});
       ops(LinearQuantizeGelu{fcproj.x, fcproj.xt, dfch, fc.x, fc.w, weights.fcb[l], slopes[l]});
 
@@ -204,7 +204,7 @@ struct Gpt2Trainer final : Trainer {
   // it.
   const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
 
-  // The gradient of a token's loss; no logit's is larger.
+  // The gradient of a token's loss; no logit's gradient is larger.
   const float dloss = 1.0F / static_cast<float>(B * T * hyper.accumulate);
 
   void backward() {
@@ -216,7 +216,7 @@ struct Gpt2Trainer final : Trainer {
     ops(Matmul{dln, head.dy, head.wt, MatOp::NT});
     ops(Matmul{grads.wte, head.dyt, head.xt, MatOp::NT, write});
     ops(Zero{dres});
-    // This also sums the rows of dres: the bias gradient of the last block's projection.
+    // This also sums dres over its rows, into the bias gradient of the last block's projection.
     const Fp8Linear top = fp8.at(Fp8Linears::kFcproj, L - 1);
     ops(QuantizeLayerNormBackward{Fp8Pair{top.dy, top.dyt}, dres, NormParams{grads.lnfw, grads.lnfb},
                                   grads.fcprojb[L - 1], dln, NormInput{res1[L], lnfmean, lnfrstd},
@@ -235,7 +235,7 @@ struct Gpt2Trainer final : Trainer {
       ops(Matmul{dln, fc.dy, fc.wt, MatOp::NT});
       ops(Matmul{grads.fcw[l], fc.dyt, fc.xt, MatOp::NT, write});
 
-      // LayerNorm and, as sums over rows of dres, the bias gradient of the projection before it
+      // LayerNorm, and the bias gradient of the projection before it: dres summed over its rows
       ops(QuantizeLayerNormBackward{Fp8Pair{attproj.dy, attproj.dyt}, dres,
                                     NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
                                     NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
@@ -281,7 +281,7 @@ struct Gpt2Trainer final : Trainer {
     ops(WriteValues{schedule, {lr, static_cast<float>(step + 1)}});
     ops(AdamWStep{adamw, schedule, clip, hyper.adamw()});
 
-    // FP8 for the next step.
+    // Scales and weights in FP8 for the next step.
     ops.phase("scales");
     fp8.update_scales(ops);
     fp8.quantize_weights(ops, weights);

@@ -9,27 +9,27 @@ namespace stepladder {
 namespace {
 
 struct Gpt2Trainer final : Trainer {
-  // The base has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
-  // Matmul{c, a, b, op}: NN is c = a b, NT c = a b^T, TN c = a^T b; with Write::add, c += that.
+  // The base class has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
+  // Matmul{c, a, b, op}: NN is c = a b, NT c = a b^T, TN c = a^T b; with Write::add the product adds to c.
   using Trainer::Trainer;
   using Params = ParamsWithoutPositions;  // positions are rotations of q and k
 
   // B sequences of T tokens; L blocks of C channels in NH heads of HS = C / NH.
   const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH;
-  // V tokens in the vocabulary; with padding Vp, the rows of wte and columns of the logits.
+  // V tokens in the vocabulary, Vp with padding: wte has Vp rows, the logits have Vp columns.
   const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
   // Rotary embedding's angles: cosine and sine for each position and pair of channels, (T,HS/2,2).
   Tensor angles = arena.alloc("batch/angles", f32, {T, C / NH / 2, 2});
   const NotGpt2 rotary{*this, "rotary"};
   // Type of activations and gradients.
   const DType act = config.half;  // bf16, or what --dtype says
-  // Precision of f32 GEMMs, in full or with inputs rounded to TF32; from 05 on used only with --dtype fp32.
+  // Precision of f32 GEMMs: full, or inputs rounded to TF32. From 05 on used only with --dtype fp32.
   const Precision precision = Precision::tf32;
 
   // Parameters that AdamW updates, in f32, and their copy that the passes read. wte is the output head too.
   Params params{arena, "params", config, f32, Vp};
   Params weights{arena, "weights", config, act, Vp};
-  // Gradients of several micro-batches add up in f32: in bf16 a sum stands still at 256 times a term.
+  // Gradients of several micro-batches add up in f32: in bf16 a sum stops growing at 256 times a term.
   Params grads{arena, "grads", config, hyper.accumulate > 1 ? f32 : act, Vp};
   // Muon updates the blocks' matrices, AdamW the rest: embeddings, head and vectors.
   ParameterGroup muon_m{arena, "muon_m", f32, params.where(is_block_matrix)};
@@ -39,12 +39,12 @@ struct Gpt2Trainer final : Trainer {
   // The batch, its loss, and the global norm of its gradients.
   Tensor tokens = arena.alloc("batch/tokens", i32, {B, T});
   Tensor targets = arena.alloc("batch/targets", i32, {B, T});
-  Feed feed{ops, arena, config};  // the next batch on its way
+  Feed feed{ops, arena, config};  // copies the next batch to the device during a step
   Tensor loss = arena.alloc("batch/loss", f32, {1});
   Tensor norm = arena.alloc("batch/norm", f32, {1});
   Tensor loss_scaler = act == f16 ? arena.alloc("batch/loss_scaler", f32, {4}) : Tensor{};
 
-  // Activations that the backward pass reads: l = 0 to L - 1 are the blocks'.
+  // Activations that the backward pass reads; index l, 0 to L - 1, is block l's.
   Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // input of block l
   Tensor ln1 = arena.alloc("activations/ln1", act, {L, B, T, C});
   Tensor ln1mean = arena.alloc("activations/ln1mean", f32, {L, B, T});
@@ -67,7 +67,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor logits = arena.alloc("activations/logits", act, {B, T, Vp});
   Tensor losses = arena.alloc("activations/losses", f32, {B, T});
 
-  // Scratch that every block uses again.
+  // Scratch that all blocks share.
   Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
   Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // gradient of res2 or res1
   Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
@@ -83,7 +83,7 @@ struct Gpt2Trainer final : Trainer {
   // AdamW.
   const float muon_rate = 20.0F, muon_beta = 0.95F, muon_decay = hyper.weight_decay / muon_rate;
   Tensor muon_lr = arena.alloc("scratch/muon_lr", f32, {1});
-  // Stacks of matrices. Queries, keys and values have one each: (L,3C,C) are 3L of them.
+  // Stacks of matrices. Queries, keys and values have a matrix each: (L,3C,C) holds 3L matrices.
   std::vector<MuonTensor> muon = {
       muon_tensor("h.*.attn.c_attn.weight", {3 * L, C, C}),
       muon_tensor("h.*.attn.c_proj.weight", {L, C, C}),
@@ -113,7 +113,7 @@ struct Gpt2Trainer final : Trainer {
     ops.set_matmul_precision(precision);
     for (const AdamWTensor& t : adamw) ops(Copy{t.param_copy, t.w});
     for (const MuonTensor& t : muon) ops(Copy{t.param_copy, t.w});
-    ops(Zero{scratch.x});  // for the search
+    ops(Zero{scratch.x});  // which the search reads
   }
 
   // Projections begin at 0, so that each block begins as the identity.
@@ -138,10 +138,10 @@ struct Gpt2Trainer final : Trainer {
       feed.send_ahead();
     }
     update(step, lr);
-    ops.phase(nullptr);  // ends the last one
+    ops.phase(nullptr);  // ends the last phase
   }
 
-  // Times the algorithms that there are for each GEMM, on the first batch; the fastest are used from here on.
+  // Times each GEMM's available algorithms on the first batch; the fastest are used from then on.
   bool searched = false;
   void search() {
     ops.search([this] {
@@ -154,13 +154,13 @@ struct Gpt2Trainer final : Trainer {
 
   void zero_grad() {
     ops.phase("zero gradients");
-    // Where GEMMs write the gradients of matrices, only the others start from 0.
+    // Where GEMMs overwrite the gradients of matrices, only the other gradients start from 0.
     for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops(Zero{g});
     ops(Zero{loss});
   }
 
-  // Records both passes as CUDA graphs with programmatic dependent launch: a kernel may start while the one
-  // before still runs. They run once before, as libraries initialise at first use, which can't be recorded.
+  // Records both passes as CUDA graphs with programmatic dependent launch: a kernel may start while the
+  // previous one still runs. Both passes run once first, as libraries' initialisation can't be recorded.
   std::function<void()> forward_backward;
   void record() {
     const auto both = [this] {
@@ -168,7 +168,7 @@ struct Gpt2Trainer final : Trainer {
       backward();
     };
     both();
-    zero_grad();  // drops what that has added
+    zero_grad();  // drops what this run has added
     forward_backward = ops.record(both, Launch::early);
   }
 
@@ -253,7 +253,7 @@ struct Gpt2Trainer final : Trainer {
     ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
     ops(Matmul{grads.wte, dlogits, lnf, MatOp::TN, write});
     ops(Zero{dres});
-    // This also sums the rows of dres: the bias gradient of the last block's projection.
+    // This also sums dres over its rows, into the bias gradient of the last block's projection.
     ops(LayerNormBackward{dres, NormParams{grads.lnfw, grads.lnfb}, grads.fcprojb[L - 1], dln,
                           NormInput{res1[L], lnfmean, lnfrstd}, weights.lnfw});
 
@@ -269,7 +269,7 @@ struct Gpt2Trainer final : Trainer {
       ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
       ops(LinearWeightBackward{grads.fcw[l], grads.fcb[l], dfch, ln2[l], write});
 
-      // LayerNorm and, as sums over rows of dres, the bias gradient of the projection before it
+      // LayerNorm, and the bias gradient of the projection before it: dres summed over its rows
       ops(LayerNormBackward{dres, NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
                             NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
 
@@ -308,7 +308,7 @@ struct Gpt2Trainer final : Trainer {
     ops(WriteValues{schedule, {lr, static_cast<float>(step + 1)}});
     ops(AdamWStep{adamw, schedule, clip, hyper.adamw(), loss_scaler});
 
-    // Muon (Jordan et al. 2024): the momentum of each matrix, its singular values all made about 1.
+    // Muon (Jordan et al. 2024): a matrix's step is its momentum with all singular values made about 1.
     ops(WriteValues{muon_lr, {muon_rate * lr}});
     for (const MuonTensor& t : muon) {
       const NewtonSchulz of = scratch.like(t.w.shape);

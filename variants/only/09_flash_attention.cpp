@@ -1,4 +1,4 @@
-// There is no (T,T) matrix that could be masked: 01 comes with it.
+// Flash attention has no (T,T) matrix that could be masked, so this includes 01_causal_mask.
 // A complete trainer of GPT-2, top to bottom: what it allocates, one step, forward, backward, update.
 #include "model/data.h"
 #include "model/gpt2.h"
@@ -7,22 +7,22 @@ namespace stepladder {
 namespace {
 
 struct Gpt2Trainer final : Trainer {
-  // The base has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
+  // The base class has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
   using Trainer::Trainer;
 
   // B sequences of T tokens; L blocks of C channels in NH heads of HS = C / NH.
   const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH;
-  // V tokens in the vocabulary; with padding Vp, the rows of wte and columns of the logits.
+  // V tokens in the vocabulary, Vp with padding: wte has Vp rows, the logits have Vp columns.
   const int64_t V = config.V, Vp = V;
   // Type of activations and gradients.
   const DType act = config.half;
   // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
   const Precision precision = Precision::fp32;
 
-  // Parameters, those that the passes read, gradients, AdamW's moments; the output head is wte too.
+  // Parameters, their copy that the passes read, gradients, AdamW's moments; wte is the output head too.
   Params params{arena, "params", config, f32, Vp};
   Params weights{arena, "weights", config, act, Vp};
-  // Gradients of several micro-batches add up in f32: in bf16 a sum stands still at 256 times a term.
+  // Gradients of several micro-batches add up in f32: in bf16 a sum stops growing at 256 times a term.
   Params grads{arena, "grads", config, hyper.accumulate > 1 ? f32 : act, Vp};
   Params adam_m{arena, "adam_m", config, f32, Vp};
   Params adam_v{arena, "adam_v", config, f32, Vp};
@@ -34,7 +34,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor norm = arena.alloc("batch/norm", f32, {1});
   Tensor loss_scaler = act == f16 ? arena.alloc("batch/loss_scaler", f32, {4}) : Tensor{};
 
-  // Activations that the backward pass reads: l = 0 to L - 1 are the blocks'.
+  // Activations that the backward pass reads; index l, 0 to L - 1, is block l's.
   Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // input of block l
   Tensor ln1 = arena.alloc("activations/ln1", act, {L, B, T, C});
   Tensor ln1mean = arena.alloc("activations/ln1mean", f32, {L, B, T});
@@ -56,7 +56,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor dlogprobs = arena.alloc("activations/dlogprobs", f32, {B, T, V});
   Tensor losses = arena.alloc("activations/losses", f32, {B, T});
 
-  // Scratch that every block uses again.
+  // Scratch that all blocks share.
   Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
   Tensor fctanh = arena.alloc("scratch/fctanh", act, {B, T, 4 * C});
   Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // gradient of res1, res2: LayerNorms add to it
@@ -194,7 +194,7 @@ struct Gpt2Trainer final : Trainer {
     ops(Tanh{t, t});
   }
 
-  // dx = dout ((1 + t) / 2 + x (1 - t^2) a (1 + 3 b x^2) / 2), t of the forward pass taken again
+  // dx = dout ((1 + t) / 2 + x (1 - t^2) a (1 + 3 b x^2) / 2), t computed again
   void gelu_backward(Tensor dx, Tensor dout, Tensor x) {
     gelu_tanh(fctanh, x);
     ops(Pow{dx, fctanh, 2});

@@ -11,22 +11,22 @@ namespace stepladder {
 namespace {
 
 struct Gpt2Trainer final : Trainer {
-  // The base has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
+  // The base class has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
   using Trainer::Trainer;
 
   // B sequences of T tokens; L blocks of C channels in NH heads of HS = C / NH.
   const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH;
-  // V tokens in the vocabulary; with padding Vp, the rows of wte and columns of the logits.
+  // V tokens in the vocabulary, Vp with padding: wte has Vp rows, the logits have Vp columns.
   const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
   // Type of activations and gradients.
   const DType act = config.half;
   // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
   const Precision precision = Precision::tf32;
 
-  // Parameters, those that the passes read, gradients, AdamW's moments; the output head is wte too.
+  // Parameters, their copy that the passes read, gradients, AdamW's moments; wte is the output head too.
   Params params{arena, "params", config, f32, Vp};
   Params weights{arena, "weights", config, act, Vp};
-  // Gradients of several micro-batches add up in f32: in bf16 a sum stands still at 256 times a term.
+  // Gradients of several micro-batches add up in f32: in bf16 a sum stops growing at 256 times a term.
   Params grads{arena, "grads", config, hyper.accumulate > 1 ? f32 : act, Vp};
   Params adam_m{arena, "adam_m", config, f32, Vp};
   Params adam_v{arena, "adam_v", config, f32, Vp};
@@ -34,11 +34,11 @@ struct Gpt2Trainer final : Trainer {
   // The batch, its loss, and the global norm of its gradients.
   Tensor tokens = arena.alloc("batch/tokens", i32, {B, T});
   Tensor targets = arena.alloc("batch/targets", i32, {B, T});
-  Feed feed{ops, arena, config};  // the next batch on its way
+  Feed feed{ops, arena, config};  // copies the next batch to the device during a step
   Tensor loss = arena.alloc("batch/loss", f32, {1});
   Tensor norm = arena.alloc("batch/norm", f32, {1});
 
-  // Activations that the backward pass reads: l = 0 to L - 1 are the blocks'.
+  // Activations that the backward pass reads; index l, 0 to L - 1, is block l's.
   Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // input of block l
   Tensor ln1 = arena.alloc("activations/ln1", act, {L, B, T, C});
   Tensor ln1mean = arena.alloc("activations/ln1mean", f32, {L, B, T});
@@ -58,7 +58,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor logits = arena.alloc("activations/logits", act, {B, T, Vp});
   Tensor losses = arena.alloc("activations/losses", f32, {B, T});
 
-  // Scratch that every block uses again.
+  // Scratch that all blocks share.
   Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
   Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // gradient of res1, res2: LayerNorms add to it
   Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
@@ -80,7 +80,7 @@ struct Gpt2Trainer final : Trainer {
   void prepare() override {
     // Called once the parameters are loaded.
     ops.set_matmul_precision(precision);
-    ops(Zero{weights.wte});  // the padding, which is in none of these
+    ops(Zero{weights.wte});  // the padding, which none of the copies has
     for (size_t i = 0; i < ws.size(); ++i) ops(Copy{copies[i].tensor, ws[i].tensor});
     if (act == f16)
       throw UnsupportedError(
@@ -105,7 +105,7 @@ struct Gpt2Trainer final : Trainer {
     ops.phase(nullptr);
   }
 
-  // Times the algorithms that there are for each GEMM, on the first batch; the fastest are used from here on.
+  // Times each GEMM's available algorithms on the first batch; the fastest are used from then on.
   bool searched = false;
   void search() {
     ops.search([this] {
@@ -117,13 +117,13 @@ struct Gpt2Trainer final : Trainer {
 
   void zero_grad() {
     ops.phase("zero gradients");
-    // Where GEMMs write the gradients of matrices, only the others start from 0.
+    // Where GEMMs overwrite the gradients of matrices, only the other gradients start from 0.
     for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops(Zero{g});
     ops(Zero{loss});
   }
 
-  // Records both passes as CUDA graphs with programmatic dependent launch: a kernel may start while the one
-  // before still runs. They run once before, as libraries initialise at first use, which can't be recorded.
+  // Records both passes as CUDA graphs with programmatic dependent launch: a kernel may start while the
+  // previous one still runs. Both passes run once first, as libraries' initialisation can't be recorded.
   std::function<void()> forward_backward;
   void record() {
     const auto both = [this] {
@@ -131,7 +131,7 @@ struct Gpt2Trainer final : Trainer {
       backward();
     };
     both();
-    zero_grad();  // drops what that has added
+    zero_grad();  // drops what this run has added
     forward_backward = ops.record(both, Launch::early);
   }
 
@@ -206,7 +206,7 @@ struct Gpt2Trainer final : Trainer {
     ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
     ops(Matmul{grads.wte, dlogits, lnf, MatOp::TN, write});
     ops(Zero{dres});
-    // This also sums the rows of dres: the bias gradient of the last block's projection.
+    // This also sums dres over its rows, into the bias gradient of the last block's projection.
     ops(LayerNormBackward{dres, NormParams{grads.lnfw, grads.lnfb}, grads.fcprojb[L - 1], dln,
                           NormInput{res1[L], lnfmean, lnfrstd}, weights.lnfw});
 
@@ -221,7 +221,7 @@ struct Gpt2Trainer final : Trainer {
       ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
       ops(Matmul{grads.fcw[l], dfch, ln2[l], MatOp::TN, write});
 
-      // LayerNorm and, as sums over rows of dres, the bias gradient of the projection before it
+      // LayerNorm, and the bias gradient of the projection before it: dres summed over its rows
       ops(LayerNormBackward{dres, NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
                             NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
 
