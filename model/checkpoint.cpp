@@ -495,7 +495,7 @@ Integer state_field(const WeightsFile& file, const std::string& key) {
   return *value;
 }
 
-// Opens a file of weights. Throws unless it holds the weights of a whole model.
+// Opens a file of weights. Throws if it holds none, or is one of a model's several files.
 WeightsFile open_weights(const std::string& path, const MappedFile& file) {
   check_holds_weights(path, file);
   check_is_whole(path);

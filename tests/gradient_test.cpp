@@ -156,8 +156,8 @@ struct Sampled {
   Vector gradient, slope;
 };
 
-/// Sampled gradients of every tensor, for the parameters that `draw` seeds. Expects the right loss and norm
-/// of the gradients too.
+/// Sampled gradients of every tensor beside the loss's slopes, for the parameters that `draw` seeds. Expects
+/// the right loss and norm of the gradients too.
 std::vector<Sampled> sampled_gradients(const Case& test, uint64_t draw) {
   const Rung& rung = ladder().find(test.rung);
   const auto build = std::find_if(linked_rungs().begin(), linked_rungs().end(),

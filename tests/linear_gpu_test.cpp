@@ -491,7 +491,8 @@ TEST_F(CompileGpuTest, ARecordingThatFailsLeavesTheOpsUsable) {
   for (const float x : host) EXPECT_EQ(x, 0.0F);
 }
 
-// Searches the products of a GPT-2 124M step at B=4: a search must not cost more than it saves.
+// Searches the products of a GPT-2 124M step at B=4, which may take ten seconds: a search must not cost more
+// than it saves.
 TEST_F(CompileGpuTest, SearchOfAGpt2StepTakesSeconds) {
   const DType type = cuda_->device().info().bf16 ? DType::bf16 : DType::f16;
   constexpr int64_t C = 768, N = 4096;

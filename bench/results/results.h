@@ -191,7 +191,8 @@ int config_depth(const Json& config);
 inline constexpr int kMaxConfigDepth = 3;
 /// How many devices a run is on: config's world_size, 1 where there is none.
 int64_t world_size(const Json& config);
-/// Sequences in a step of all devices; 0 where an int64_t does not hold it.
+/// B times the number of devices: the sequences of a step without micro-batches. 0 where an int64_t does not
+/// hold it.
 int64_t global_batch(const Json& config);
 /// Set in a config by the harness: B holds all micro-batches, so that `accumulate` is merely recorded.
 inline constexpr const char* kWholeBatch = "whole_batch";

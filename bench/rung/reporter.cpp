@@ -176,7 +176,7 @@ void Reporter::end() {
   const int64_t skipped = session_.trainer->skipped_steps();
   const MemoryInfo memory = session_.ops->device().memory();
   Json end = {{"event", "end"}};
-  // skipped_steps and compile are left out where there is nothing to tell.
+  // skipped_steps is left out without loss scaling, compile where nothing was searched or recorded.
   if (session_.trainer->tensors().loss_scaler.data) end["skipped_steps"] = skipped;
   const CompileInfo compile = session_.ops->graph().info();
   if (compile.search_ms + compile.capture_ms > 0.0)
