@@ -49,8 +49,10 @@ struct PredictedRun {
   double tokens_per_second = 0.0, efficiency = 0.0;
 };
 template <class Archive>
-void fields(Archive& a, Any<PredictedRun> auto& x){
-    STEPLADDER_EACH(STEPLADDER_FIELD, variant, batch, devices, machines, tokens_per_second,
-                    efficiency)} std::vector<PredictedRun> predicted_scaling(const Results& results);
+void fields(Archive& a, Any<PredictedRun> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, variant, batch, devices, machines, tokens_per_second)
+  a("efficiency", x.efficiency);
+}
+std::vector<PredictedRun> predicted_scaling(const Results& results);
 
 }  // namespace stepladder

@@ -111,8 +111,10 @@ void fields(Archive& a, Any<ResultRow> auto& x) {
 }
 
 template <class Archive>
-void fields(Archive& a, Any<GroupGain> auto& x){
-    STEPLADDER_EACH(STEPLADDER_FIELD, name, before, rungs, config, ratio, pytorch)}
+void fields(Archive& a, Any<GroupGain> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, name, before, rungs, config, ratio)
+  a("pytorch", x.pytorch);
+}
 
 std::vector<ResultRow> aggregate(const Results& results) {
   std::vector<ResultRow> rows = rows_of(results);
