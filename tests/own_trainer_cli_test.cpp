@@ -1,5 +1,5 @@
 // Ladders of a user's own trainers through the real binary: shell scripts that speak the protocol of
-// docs/own-trainer.md.
+// docs/trainer-reference.md.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -1198,7 +1198,7 @@ TEST_F(Switches, ThatMakeNoSenseAreRefused) {
 }
 
 TEST_F(OwnTrainer, ThatTheDocsHaveForAShellPassesItsCheck) {
-  const std::string page = read_file(cat(STEPLADDER_SOURCE_DIR, "/docs/own-trainer.md"));
+  const std::string page = read_file(cat(STEPLADDER_SOURCE_DIR, "/docs/trainer-reference.md"));
   const size_t begin = page.find("say() {");
   ASSERT_NE(begin, std::string::npos);
   write_file(folder_ / "own/docs.sh", page.substr(begin, page.find("```", begin) - begin));

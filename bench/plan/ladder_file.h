@@ -1,4 +1,4 @@
-// Ladder files, which docs/own-trainer.md describes, and the ladders that results files record.
+// Ladder files, which docs/trainer-reference.md describes, and the ladders that results files record.
 #pragma once
 
 #include <string>
