@@ -19,7 +19,7 @@ import charts_sweep
 import charts_to_loss
 import history
 import style
-from layout import label_rows, left_of, legend_above, legend_right, panels
+from layout import CELL_HEAD, grid, grid_rows, label_rows, left_of, legend_above, legend_right, panels
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
@@ -84,7 +84,7 @@ def draw_by_rung(data: Results, workloads: list[Workload], quantity: Quantity, t
         note = "  ·  ".join(filter(None, (note, "reduced precisions emulated")))
     left = left_of(data.rungs)
     beside = any(row.counterpart and quantity.of(row.counterpart) for workload in workloads for row in workload.rows)
-    pitch, above = (0.44, 0.14) if beside else (0.34, 0.0)  # height of a row, bar above its middle, in inches
+    pitch, above = (0.38, 0.14) if beside else (0.32, 0.0)  # height of a row, bar above its middle, in inches
     fig, groups = panels(data, title, note, workloads, [[pitch * len(workload.rows) + 0.1] for workload in workloads],
                          left)
     draw_peers_legend(fig, workloads, quantity)
@@ -146,53 +146,48 @@ def draw_energy(data: Results):
 # ---- by step -------------------------------------------------------------------------------------------------------
 
 
-def finish_by_step(fig, groups) -> None:
-    """Sets the step axis, common to a group's panels, and the legend right of the first group."""
-    for group in groups:
-        for ax in group:
-            ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-            ax.sharex(group[0])
-            ax.tick_params(axis="x", labelbottom=ax is group[-1])
-            ax.yaxis.set_label_coords(-0.5 / (ax.get_position().width * style.WIDTH), 0.5)
-    groups[-1][-1].set_xlabel("optimizer step")
-    lines = {line.get_label(): line for group in groups for line in group[0].lines if line.get_label()[0] != "_"}
-    legend_right(fig, groups[0][0], list(lines.values()), lines=True)
+def by_step(ax) -> None:
+    """Sets the axis of steps."""
+    ax.xaxis.set_major_locator(MaxNLocator(4, integer=True, steps=[1, 2, 5, 10]))
+
+
+_CELL = 0.85  # inches that a small panel is high
 
 
 def draw_steps(data: Results):
-    """Step time of every step: each round thin, the median over rounds thick. Warm-up, first step and all, is kept."""
+    """How steady each rung's steps are: a step's time in % of the rung's median, each round thin, the median over rounds
+    thick, warm-up shaded. All panels have one scale, that of the medians after warm-up; a first step, which compiles and
+    searches, or a step of a single round may lie beyond it."""
     workloads = data.ladders()
     if not workloads:
         return None
-    looks = style.lines(data.rungs)
-    fig, groups = panels(data, "Step time, step by step", "thin: each round, thick: their median", workloads,
-                         [[2.7]] * len(workloads), 0.8, 0.25 + style.legend_width(data.rungs))
-    for (ax,), workload in zip(groups, workloads):
-        rows = [row for row in workload.rows if row.ok]
-        for row in rows:
-            look, medians = looks[row.rung], row.over_rounds("step_ms")
-            for steps in row.rounds:
-                ax.plot(range(len(steps["step_ms"])), steps["step_ms"], color=look.color, linewidth=0.7, alpha=0.35)
-            (line,) = ax.plot(list(medians), list(medians.values()), color=look.color, linestyle=look.linestyle,
-                              linewidth=1.9, marker=look.marker, markersize=4.5,
-                              markevery=max(1, len(medians) // 8), label=row.rung)
+    shown = [(workload, [row for row in workload.rows if row.ok]) for workload in workloads]
+    heights = [[_CELL] * grid_rows(len(rows)) for _, rows in shown]
+    fig, groups = panels(data, "Step time, step by step", "% of the rung's median  ·  thin: each round, thick: their median",
+                         workloads, heights, 0.75, heads=[[CELL_HEAD] * len(rows) for rows in heights])
+    for group, (_, rows) in zip(groups, shown):
+        percent = {row.rung: [[100 * ms / row.median_ms for ms in steps["step_ms"]] for steps in row.rounds]
+                   for row in rows}
+        cells = grid(fig, group, [(row.rung, f"{style.number(row.median_ms)} ms, first step "
+                                             f"{style.number(next(iter(row.over_rounds('step_ms').values())))}")
+                                  for row in rows])
+        timed = [100 * ms / row.median_ms for row in rows
+                 for step, ms in row.over_rounds("step_ms").items() if step >= row.warmup]
+        margin = 2 * max([2.5, *(abs(percent - 100) for percent in timed)])
+        for ax, row in zip(cells, rows):
+            medians = row.over_rounds("step_ms")
+            for steps in percent[row.rung]:
+                ax.plot(range(len(steps)), steps, color=style.BAR, linewidth=0.7, alpha=0.35)
+            (line,) = ax.plot(list(medians), [100 * ms / row.median_ms for ms in medians.values()], color=style.BAR,
+                              linewidth=1.6)
             style.tip(line, f"{row.rung}: {style.number(row.median_ms)} ms, the first step "
                             f"{style.number(next(iter(medians.values())))} ms")
-        times = [ms for row in rows for steps in row.rounds for ms in steps["step_ms"]]
-        if max(times) > 4 * min(times):  # the first step would flatten all others
-            ax.set_yscale("log")
-            style.log_axis(ax.yaxis)
-            ax.set_ylim(0.8 * min(times), 1.5 * max(times))
-        else:
-            ax.set_ylim(0, 1.15 * max(times))
-        warmup = max(row.warmup for row in rows)
-        if warmup:
-            ax.axvspan(-0.5, warmup - 0.5, color=style.SHADE, zorder=0, linewidth=0)
-            ax.annotate("warm-up", (-0.5, 1), xycoords=("data", "axes fraction"), xytext=(4, -3),
-                        textcoords="offset points", va="top", fontsize=8.5, color=style.MUTED)
-        ax.set_xlim(-0.5, max(len(steps["step_ms"]) for row in rows for steps in row.rounds) - 0.5)
-        ax.set_ylabel("step time in ms")
-    finish_by_step(fig, groups)
+            if row.warmup:
+                ax.axvspan(-0.5, row.warmup - 0.5, color=style.SHADE, zorder=0, linewidth=0)
+            by_step(ax)
+        cells[0].set_ylim(100 - margin, 100 + margin)
+        cells[0].set_xlim(-0.5, max(len(steps) for row in rows for steps in percent[row.rung]) - 0.5)
+        cells[-1].set_xlabel("optimizer step")
     return fig
 
 
@@ -216,49 +211,75 @@ def apart(losses: dict[int, float], baseline: dict[int, float]) -> dict[int, flo
             if baseline.get(step) and loss != baseline[step]}
 
 
+_DIFFERS = 0.02  # of the baseline's loss, at the end of a run
+_MOST_COLOURS = 6
+
+
+def differing(rows: list[tuple[Row, dict, dict]]) -> list[str]:
+    """The rungs to tell apart by colour: those that failed, and those whose last tenth of losses lies farther than 2 %
+    from the baseline's; the farthest where there are too many."""
+    ends = {}
+    for row, losses, _ in rows[1:]:
+        last = [step for step in list(losses)[-max(1, len(losses) // 10):] if rows[0][1].get(step)]
+        far = abs(fmean(losses[step] / rows[0][1][step] - 1 for step in last)) if last else math.inf
+        if not row.ok or far > _DIFFERS:
+            ends[row.rung] = (row.ok, -far)
+    most = sorted(ends, key=ends.get)[:_MOST_COLOURS]
+    return [row.rung for row, *_ in rows if row.rung in most]
+
+
 def draw_loss(data: Results):
-    """Loss of every step, of long runs the mean of several, and below it how far each lies from that of the lowest
-    rung there; of the results with the longest runs."""
-    drawn, labels = [], {}  # of each workload: its rows with their losses and distances
+    """Loss of every step, of long runs the mean of several, over the wide band of the lowest rung: in colour what failed
+    or ended more than 2 % from it, six at most, in grey the others. Below, how far each rung lies from the lowest; of
+    the results with the longest runs."""
+    drawn = []  # of each workload: its rows with their losses and distances
     for workload in data.longest():
         rows = [(row, averaged(losses, steps_a_point(workload))) for row in workload.rows
                 if (losses := row.over_rounds("loss"))]
-        labels |= {row.rung: row.rung if row.ok else f"{row.rung} ({row.status})" for row, _ in rows}
         if rows:
             drawn.append((workload, [(row, losses, apart(losses, rows[0][1])) for row, losses in rows]))
     if not drawn:
         return "no two rungs ended well whose losses could lie beside each other"
-    looks, baseline = style.lines(list(labels)), next(iter(labels))
     counts = [steps_a_point(workload) for workload, _ in drawn]
     averages = f"mean of {span(counts)} steps, " if max(counts) > 1 else ""
-    fig, groups = panels(data, "Training loss", averages + "median over rounds",
-                         [workload for workload, _ in drawn],
-                         [[2.4, 1.2] if any(distances for *_, distances in rows) else [2.4] for _, rows in drawn],
-                         0.85, 0.25 + style.legend_width(list(labels.values())))
-    for (ax, *difference), (workload, rows) in zip(groups, drawn):
-        for place, (row, losses, distances) in enumerate(rows):
-            look = looks[row.rung]
-            line = {"color": look.color, "linestyle": look.linestyle, "linewidth": 1.5, "marker": look.marker,
-                    "markersize": 4}
-            if row.rung == baseline:
-                line |= {"marker": "", "path_effects": style.BASELINE_EFFECT}
-            every = max(1, len(losses) // 6)
-            (drawn_line,) = ax.plot(list(losses), list(losses.values()), label=labels[row.rung],
-                                    markevery=(place * every // len(rows), every), **line)
+    below = [[one for one in rows[1:] if one[2]] for _, rows in drawn]
+    labels = {row.rung: row.rung if row.ok else f"{row.rung} ({row.status})" for _, rows in drawn for row, *_ in rows}
+    fig, groups = panels(data, "Training loss", averages + "median over rounds", [workload for workload, _ in drawn],
+                         [[2.4] + [_CELL] * grid_rows(len(rows)) for rows in below], 0.85,
+                         0.25 + style.legend_width([*labels.values(), "the 16 others"]),
+                         [[0.0, *([CELL_HEAD + 0.65] + [CELL_HEAD] * grid_rows(len(rows)))[:grid_rows(len(rows))]]
+                          for rows in below])
+    for (ax, *beneath), (_, rows), distant in zip(groups, drawn, below):
+        named = differing(rows)
+        looks = style.lines([rows[0][0].rung, *named])
+        others = len(rows) - 1 - len(named)
+        handles = {}
+        for row, losses, _ in sorted(rows[1:], key=lambda one: one[0].rung in named) + rows[:1]:
+            look = looks.get(row.rung)
+            line = {"color": look.color, "linestyle": look.linestyle, "linewidth": 1.5} if look else \
+                {"color": style.BASELINE_BAR, "linewidth": 0.9}
+            if row is rows[0][0]:
+                line |= {"path_effects": style.BASELINE_EFFECT, "zorder": 1.8}
+            label = labels[row.rung] if look or others == 1 else f"the {others} others"
+            (drawn_line,) = ax.plot(list(losses), list(losses.values()), label=label, **line)
+            handles[label] = drawn_line
             style.tip(drawn_line, f"{labels[row.rung]}: {list(losses.values())[-1]:.4f} at step {list(losses)[-1]}")
-            for below in difference:
-                below.plot(list(distances), list(distances.values()), markevery=max(1, len(distances) // 6), **line)
         ax.set_ylabel("loss in nats per token")
-        for below in difference:
-            below.set_yscale("log")
-            style.decades(below.yaxis)
-            below.set_ylabel("rel. difference")
-            low, high = below.get_ylim()
-            below.set_ylim(low, high * (high / low) ** 0.2)  # leaves room for words
-            below.annotate(f"difference from {rows[0][0].rung}", (0, 1), xycoords="axes fraction", xytext=(4, -3),
-                           textcoords="offset points", va="top", fontsize=8.5, color=style.MUTED,
-                           bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
-    finish_by_step(fig, groups)
+        ax.set_xlabel("optimizer step")
+        by_step(ax)
+        legend_right(fig, ax, [handles[label] for label in sorted(handles, key=lambda label: label != labels[rows[0][0].rung])],
+                     lines=True)
+        if not distant:
+            continue
+        beneath[0].set_title(f"Difference from {rows[0][0].rung}")
+        cells = grid(fig, beneath, [(labels[row.rung], f"at most {style.number(100 * max(distances.values()))} %")
+                                    for row, _, distances in distant])
+        for cell, (row, _, distances) in zip(cells, distant):
+            look = looks.get(row.rung)
+            cell.plot(list(distances), list(distances.values()), color=look.color if look else style.BAR, linewidth=1.2)
+            by_step(cell)
+        cells[0].set_yscale("log")
+        style.decades(cells[0].yaxis)
     return fig
 
 
@@ -326,10 +347,9 @@ def draw_ablation(data: Results):
 
 
 # A chart takes results and returns a figure, or what is missing for it; its docstring is the caption on the page. The
-# page shows charts in this order, but "to_loss" first where the main results trained until a loss.
+# page shows charts in this order, but the leading one first.
 CHARTS = {"ladder": draw_ladder, **charts_ladder.CHARTS, "energy": draw_energy, "ablation": draw_ablation,
           **charts_to_loss.CHARTS, **charts_sweep.CHARTS, **charts_profile.CHARTS, "steps": draw_steps, "loss": draw_loss, **history.CHARTS}
-
 
 
 def say_diverged(data: Results) -> str:
@@ -397,11 +417,19 @@ def write_given(name: str) -> list[Path] | str:
     return write_chart(name, **_given)
 
 
-def write(data: Results, out: Path) -> dict[str, list[Path] | str]:
-    """Writes every chart. Returns paths, or why there is no chart, by name. Two processes halve the time; forked, they
-    have the data without a copy, and end with this process."""
+def leading(data: Results) -> str:
+    """The name of the chart that answers: the curves where the main results trained until a loss, the losses of our rungs
+    on a CPU, whose speed tells nothing, else the ladder."""
     main = [row for workload in data.workloads if workload.main for row in workload.rows if row.ok]
-    for_a_loss = bool(main) and all(row.curves for row in main)
-    order = sorted(CHARTS, key=lambda name: for_a_loss and name not in charts_to_loss.CHARTS)
+    if main and all(row.curves for row in main):
+        return "to_loss"
+    return "loss" if data.emulated else "ladder"
+
+
+def write(data: Results, out: Path) -> dict[str, list[Path] | str]:
+    """Writes every chart, the leading one first. Returns paths, or why there is no chart, by name. Two processes halve the
+    time; forked, they have the data without a copy, and end with this process."""
+    first = leading(data)
+    order = sorted(CHARTS, key=lambda name: name != first)
     with ProcessPoolExecutor(2, mp_context=get_context("fork"), initializer=begin, initargs=(data, out)) as pool:
         return dict(zip(order, pool.map(write_given, order)))

@@ -96,7 +96,7 @@ def draw_waterfall(data: Results):
             reached, last = row.speedup, row.rung
             shown += [start, row.speedup, row.baseline.low, row.baseline.high]
         ax.set_xscale("log")
-        style.log_axis(ax.xaxis)
+        style.log_axis(ax.xaxis, (1, 1.2, 1.5, 2, 3, 5, 8) if max(shown) < 5 * min(shown) else (1, 2, 5))
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
         ax.set_xlim(0.92 * min(shown), max(max(shown)**1.3, 1.3 * max(shown)))
         label_rows(ax, [row.rung for row in workload.rows])

@@ -1,24 +1,66 @@
 """Figures of several panels under one title."""
 
+from math import ceil
+
 import style
 from results import Results, Workload, rounds_of
 
 
 def panels(data: Results, title: str, note: str, workloads: list[Workload], heights: list[list[float]], left: float,
-           right: float = 0.3):
-    """A figure with a group of panels for each workload. Returns the figure and the groups of axes."""
+           right: float = 0.3, heads: list[list[float]] | None = None):
+    """A figure with a group of panels for each workload; `heads` are inches above each panel for words of its own.
+    Returns the figure and the groups of axes."""
     rounds = rounds_of(row for workload in workloads for row in workload.rows)
     several = len(workloads) > 1
     parts = [data.device, "" if several else str(workloads[0]),
              rounds and f"{rounds} round{'s' if rounds != '1' else ''}", note]
     gaps = [[0.65] + [0.12] * (len(group) - 1) for group in heights]
     gaps[0][0] = 0.45 if several else 0.2
+    if heads:
+        gaps = [[gap + head for gap, head in zip(*group)] for group in zip(gaps, heads)]
     fig, axes = style.figure(title, "  ·  ".join(filter(None, parts)), sum(heights, []), sum(gaps, []), left, right)
     groups = [[axes.pop(0) for _ in group] for group in heights]
     if several:
         for group, workload in zip(groups, workloads):
             group[0].set_title(str(workload))
     return fig, groups
+
+
+COLUMNS = 4  # of a grid
+CELL_HEAD = 0.36  # inches above a cell of a grid, for its name and a note
+_BETWEEN = 0.22  # inches
+
+
+def grid_rows(count: int) -> int:
+    return ceil(count / COLUMNS)
+
+
+def grid(fig, rows: list, heads: list[tuple[str, str]]) -> list:
+    """Cuts the panels `rows` into small ones of the same axes, one for each pair of a name and a note in `heads`, which
+    stand above it, up to the right edge. The title of the first panel stays. Returns the small panels."""
+    cells, title = [], rows[0].get_title("left")
+    for row, ax in enumerate(rows):
+        place = ax.get_position()
+        ax.remove()
+        width = (1 - place.x0 - (0.3 + (COLUMNS - 1) * _BETWEEN) / style.WIDTH) / COLUMNS
+        for column in range(min(COLUMNS, len(heads) - len(cells))):
+            cell = fig.add_axes((place.x0 + column * (width + _BETWEEN / style.WIDTH), place.y0, width, place.height))
+            if cells:
+                cell.sharex(cells[0])
+                cell.sharey(cells[0])
+            cell.tick_params(which="minor", length=0)
+            cell.tick_params(labelsize=8, labelleft=column == 0, labelbottom=row * COLUMNS + column + COLUMNS >= len(heads))
+            name, note = heads[len(cells)]
+            most = int(width * style.WIDTH / style.text_width("x", 8.5))
+            above = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
+            cell.annotate(name if len(name) <= most else name[:most - 1] + "…", (0, 1), xytext=(0, 14), fontsize=8.5,
+                          fontweight="bold", **above)
+            cell.annotate(note, (0, 1), xytext=(0, 4), fontsize=8, color=style.MUTED, **above)
+            cells.append(cell)
+    if title:
+        cells[0].annotate(title, (0, 1), xycoords="axes fraction", xytext=(0, 32), textcoords="offset points",
+                          fontsize=10, fontweight="bold", annotation_clip=False)
+    return cells
 
 
 def label_rows(ax, names: list[str]) -> None:

@@ -335,6 +335,11 @@ class Results:
         rows = [row for workload in self.workloads for row in workload.rows]
         return bool(rows) and not any(row.ours for row in rows)
 
+    @property
+    def emulated(self) -> bool:
+        """Whether our rungs ran on a CPU alone, which emulates reduced precisions: the losses are real, speeds tell nothing."""
+        return self.backend == "cpu" and any(row.ours for workload in self.workloads for row in workload.rows)
+
     def ladders(self) -> list[Workload]:
         """The workloads of each device's first results on which a rung is ok: those on a single device, else those on
         several."""

@@ -283,7 +283,7 @@ def draw(data):
     time.sleep(60)
 charts.CHARTS = {"one": draw, "two": draw}
 class Data:
-    mixed, workloads = False, ()
+    mixed, emulated, workloads = False, False, ()
 charts.write(Data(), "/nowhere")
 """
         with subprocess.Popen([sys.executable, "-c", script, str(Path(charts.__file__).parent)],
@@ -486,7 +486,7 @@ class Ladder(unittest.TestCase):
     def test_peers_have_no_line_by_step(self):
         data = read(with_peers(sample()))
         self.assertEqual(data.rungs, list(RUNGS))
-        self.assertEqual(len(charts.draw_steps(data).axes[0].lines), len(RUNGS) * (ROUNDS + 1))
+        self.assertEqual([len(ax.lines) for ax in charts.draw_steps(data).axes], [ROUNDS + 1] * len(RUNGS))
 
     def test_rungs_are_in_the_order_of_their_ladder_whatever_file_has_them(self):
         text, ladder = json.dumps(sample()), ["eager", "compiled", "amp"]
@@ -500,8 +500,7 @@ class Ladder(unittest.TestCase):
             last[key] = [item for item in last[key] if item["variant"] == "amp"]
         both = results.together([read(last), read(data)])
         self.assertEqual(both.rungs, ladder)
-        lines = [line for line in charts.draw_steps(read(data)).axes[0].lines if line.get_label() == "eager"]
-        self.assertEqual([line.get_color() for line in lines], [style.INK])
+        self.assertEqual([ax.texts[0].get_text() for ax in charts.draw_steps(read(data)).axes], ladder)
 
     def test_each_batch_size_has_its_panel(self):
         axes = charts.draw_ladder(read(sample(batches=(16, 64)))).axes
@@ -1065,23 +1064,35 @@ class Ablations(unittest.TestCase):
 
 
 class BySteps(unittest.TestCase):
-    def test_the_first_step_is_within_the_axis(self):
-        (ax,) = charts.draw_steps(read(sample())).axes
-        self.assertLess(940 + ROUNDS, ax.get_ylim()[1])
-        self.assertEqual(ax.get_yscale(), "log")
+    def test_each_rung_has_a_small_panel_on_one_scale_with_its_median_and_first_step(self):
+        axes = charts.draw_steps(read(sample())).axes
+        self.assertEqual([ax.texts[0].get_text() for ax in axes], list(RUNGS))
+        self.assertEqual(axes[0].texts[1].get_text(), "41.0 ms, first step 941")
+        self.assertEqual(len({ax.get_ylim() for ax in axes}), 1)
+
+    def test_neither_the_first_step_nor_one_of_a_single_round_sets_the_scale(self):
+        data = sample()
+        data["runs"][0]["steps"]["step_ms"][-1] = 400.0
+        self.assertLess(charts.draw_steps(read(data)).axes[0].get_ylim()[1], 110)
+        for item in data["runs"]:
+            item["steps"]["step_ms"][-1] = 1.2 * item["summary"]["median_step_ms"]
+        self.assertGreater(charts.draw_steps(read(data)).axes[0].get_ylim()[1], 120)
 
     def test_each_round_is_thin_and_their_median_thick(self):
-        (ax,) = charts.draw_steps(read(sample())).axes
-        lines = [line for line in ax.lines if line.get_color() == style.INK]
+        lines = charts.draw_steps(read(sample())).axes[0].lines
         self.assertEqual([line.get_linewidth() > 1 for line in lines], [False] * ROUNDS + [True])
-        self.assertEqual(list(lines[-1].get_ydata())[:2], [941.0, 41.0])
+        self.assertEqual([round(value) for value in lines[-1].get_ydata()[:2]], [round(94100 / 41), 100])
 
     def test_a_disturbed_round_is_in_no_median_while_others_are_left(self):
         for rounds, first in (([2], 940.5), (range(ROUNDS), 941.0)):
-            figure = charts.draw_steps(read(disturbed(sample(), "00_fp32_baseline", rounds)))
-            lines = [line for line in figure.axes[0].lines if line.get_color() == style.INK]
-            self.assertEqual(len(lines), 1 + (ROUNDS - len(rounds) or ROUNDS))
-            self.assertEqual(lines[-1].get_ydata()[0], first)
+            ax = charts.draw_steps(read(disturbed(sample(), "00_fp32_baseline", rounds))).axes[0]
+            self.assertEqual(len(ax.lines), 1 + (ROUNDS - len(rounds) or ROUNDS))
+            self.assertEqual(ax.texts[1].get_text().split()[-1], style.number(first))
+
+    def test_names_that_are_wider_than_a_panel_are_cut(self):
+        data = json.loads(json.dumps(sample()).replace("02_tf32", "02_" + 40 * "x"))
+        name = charts.draw_steps(read(data)).axes[2].texts[0].get_text()
+        self.assertTrue(name.endswith("…") and len(name) < 30, name)
 
     def test_the_loss_of_a_diverged_rung_is_drawn_and_marked(self):
         data = sample()
@@ -1089,23 +1100,41 @@ class BySteps(unittest.TestCase):
             if item["variant"] == "02_tf32":
                 item.update(status="diverged", reason="loss is not finite")
         data["runs"][-1]["steps"]["loss"][-1] = None
-        loss, _ = charts.draw_loss(read(data)).axes
-        self.assertEqual([line.get_label() for line in loss.lines],
-                         ["00_fp32_baseline", "01_causal_mask", "02_tf32 (diverged)"])
+        loss = charts.draw_loss(read(data)).axes[0]
+        colours = {line.get_label(): line.get_color() for line in loss.lines}
+        self.assertEqual({*colours}, {"00_fp32_baseline", "01_causal_mask", "02_tf32 (diverged)"})
+        self.assertEqual(colours["01_causal_mask"], style.BASELINE_BAR)
+        self.assertNotEqual(colours["02_tf32 (diverged)"], style.BASELINE_BAR)
+
+    def test_what_learns_as_the_baseline_does_is_grey_and_the_farthest_have_colours(self):
+        def colours(far):
+            data = sample()
+            for item in list(data["runs"]):
+                if item["variant"] == "02_tf32":
+                    for i in range(10):
+                        more = copy.deepcopy(item) | {"variant": f"{i + 3:02}_more"}
+                        more["steps"]["loss"] = [(1 + far * (i + 1)) * loss for loss in more["steps"]["loss"]]
+                        data["runs"].append(more)
+            data["variants"] += [row(f"{i + 3:02}_more", 4, 16.0) for i in range(10)]
+            return {line.get_label() for line in charts.draw_loss(read(data)).axes[0].lines
+                    if line.get_color() not in (style.INK, style.BASELINE_BAR)}
+
+        self.assertEqual(colours(0.0), set())
+        self.assertEqual(colours(0.012), {f"{i:02}_more" for i in range(7, 13)})
 
     def test_long_runs_are_drawn_as_means_of_several_steps(self):
         with mock.patch.object(charts, "LOSS_POINTS", STEPS // 4):
-            loss, _ = charts.draw_loss(read(sample())).axes
-        steps, losses = loss.lines[0].get_data()
+            loss = charts.draw_loss(read(sample())).axes[0]
+        (steps, losses), = [line.get_data() for line in loss.lines if line.get_label() == "00_fp32_baseline"]
         self.assertEqual(list(steps), list(range(2, STEPS, 4)))
         self.assertAlmostEqual(losses[0], 10.0 - 0.3 * 1.5)
         self.assertIn("mean of 4 steps", loss.figure.texts[1].get_text())
 
     def test_losses_are_compared_with_the_baselines(self):
-        _, difference = charts.draw_loss(read(sample())).axes
-        self.assertIn("00_fp32_baseline", difference.texts[0].get_text())
-        self.assertEqual(len(difference.lines[0].get_ydata()), 0)
-        step, distance = (data[-1] for data in difference.lines[1].get_data())
+        _, one, other = charts.draw_loss(read(sample())).axes
+        self.assertEqual([ax.texts[0].get_text() for ax in (one, other)], ["01_causal_mask", "02_tf32"])
+        self.assertIn("00_fp32_baseline", one.texts[-1].get_text())
+        step, distance = (data[-1] for data in one.lines[0].get_data())
         self.assertEqual(step, STEPS - 1)
         self.assertAlmostEqual(distance, 1e-5 * step / (10.0 - 0.3 * step), delta=1e-12)
 
@@ -1277,7 +1306,7 @@ class Together(unittest.TestCase):
     def test_the_first_results_are_the_ladder_and_the_longest_the_loss(self):
         longer = twice_as_long(sample((8,)))
         both = measured([sample(), longer])
-        self.assertEqual([len(draw_it(both).axes) for draw_it in (charts.draw_ladder, charts.draw_steps)], [1, 1])
+        self.assertEqual([len(draw_it(both).axes) for draw_it in (charts.draw_ladder, charts.draw_steps)], [1, len(RUNGS)])
         self.assertEqual(len(charts.draw_ladder(both).axes[0].patches), len(RUNGS))
         self.assertIn("B = 4,", charts.draw_ladder(both).texts[1].get_text())
         self.assertIn("B = 8,", charts.draw_loss(both).texts[1].get_text())
