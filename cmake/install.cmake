@@ -14,6 +14,7 @@ set(share share/stepladder)
 install(DIRECTORY reports/ DESTINATION ${share}/reports
   FILES_MATCHING PATTERN *.py PATTERN results.schema.json PATTERN page/* PATTERN published/*
   PATTERN h100 EXCLUDE PATTERN h200 EXCLUDE PATTERN latest EXCLUDE PATTERN __pycache__ EXCLUDE)
+install(FILES reports/h200/ladder.svg DESTINATION ${share}/reports/h200 OPTIONAL) # a page of a CPU shows it
 install(DIRECTORY scripts/peers DESTINATION ${share}/scripts USE_SOURCE_PERMISSIONS PATTERN __pycache__ EXCLUDE)
 install(PROGRAMS scripts/prepare_data.py DESTINATION ${share}/scripts)
 install(FILES python/trainer/stepladder.py DESTINATION ${share}/python/trainer)

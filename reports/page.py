@@ -34,8 +34,10 @@ def stale(measured: dict[str, dict[str, str]]) -> list[str]:
     found = {called: rungs for called, rungs in changed.items() if rungs}
     if not found:
         return []
+    rungs = sorted(set().union(*found.values()))
+    named = ", ".join(rungs) if len(rungs) <= 3 else f"{rungs[0]}, {rungs[1]} and {len(rungs) - 2} more rungs"
     where = ", ".join(found) if len(found) <= 3 else f"{len(found)} of {len(changed)} measurements"
-    return [f"Stale: the sources of {', '.join(sorted(set().union(*found.values())))} have changed since "
+    return [f"Stale: the sources of {named} have changed since "
             f"{where} {'was' if len(found) == 1 else 'were'} made; the diffs below show them as they are now."]
 
 
@@ -45,6 +47,15 @@ def inline_svg(text: str) -> Markup:
     for size in ("width", "height"):
         text = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", text, count=1)
     return Markup(text)
+
+
+def gpu_ladder() -> Markup | None:
+    """The ladder on the H200 that our own results are of; None where it isn't here. Its names are no other chart's."""
+    path = Path(__file__).parent / "h200/ladder.svg"
+    if not path.exists():
+        return None
+    text = re.sub("<title>.*?</title>", "", path.read_text(encoding="utf-8"), count=1)
+    return inline_svg(re.sub(r"\bladder(?=-?\d)", "gpu", text))
 
 
 def _charts(drawn: dict[str, list[Path] | str], captions: dict[str, str]) -> list[Chart]:
@@ -70,7 +81,8 @@ def render(page: dict, results: list[Results], everything: Results, drawn: dict[
     diffs = {row.rung: row.diff for workload in everything.workloads for row in workload.rows if row.diff}
     return TEMPLATES.get_template("page.html").render(
         page=page, device=", ".join(devices), stale=stale(measured), charts=shown,
-        leading=next((chart for chart in shown[:1] if chart.name == "to_loss" and chart.svg), None),
+        leading=next((chart for chart in shown if chart.svg), None),
+        gpu=gpu_ladder() if everything.emulated else None,
         diffs={rung: diffs[rung] for rung in everything.rungs if rung in diffs},
         timelines={(one.name, one.rung): timeline.figure(one) for one in everything.profiles},
         **published_numbers(results, everything.profiles))

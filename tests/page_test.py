@@ -22,6 +22,7 @@ sys.path[:0] = [str(REPORTS), str(TESTS)]
 try:
     import page
     import report
+    import results
     from browser import Browser, find
     from charts_test import (ROUNDS, RUNGS, ablated, config, disturbed, everything, failing, profile, run, sample, until_loss,
                              with_energy, with_other_peer, with_peers)
@@ -131,7 +132,8 @@ class Page(unittest.TestCase):
     def test_the_answer_comes_first(self):
         html = page_of(with_peers(sample()))
         head = Tags(html[html.index("<main>"):html.index('id="ladder"')]).text
-        self.assertRegex(" ".join(head.split()), r"^Fastest: 02_tf32 .*2\.41x the speed of 00_fp32_baseline")
+        self.assertRegex(" ".join(head.split()), r"^Fastest: 02_tf32 NVIDIA H200;")
+        self.assertEqual(tiles_of(html)["Against the baseline"][0], "2.4x as fast")
         self.assertEqual(tiles_of(html)["Against PyTorch's fastest"],
                          ("1.94x as fast", "pytorch/02_tf32, 33.00 ms; range (75 %) 1.89 to 2.00"))
         self.assertIn("NVIDIA H200", head)
@@ -140,6 +142,35 @@ class Page(unittest.TestCase):
         html = page_of(on_the_cpu(sample()))
         self.assertIn("All 3 rungs learn", html[html.index("<h1>"):html.index("</h1>")])
         self.assertEqual(tiles_of(html), {})
+
+    def test_the_ladder_s_picture_stands_before_its_table(self):
+        html = page_of(sample(), charts=True)
+        self.assertLess(html.index('id="chart-ladder"'), html.index('id="ladder"'))
+        self.assertEqual(html.count('id="chart-ladder"'), 1)
+
+    def test_a_page_of_a_cpu_leads_with_its_losses_and_shows_a_gpu_s_ladder(self):
+        html = page_of(on_the_cpu(sample()), charts=True)
+        places = [html.index(part) for part in ('id="chart-loss"', 'id="ladder"', 'id="gpu"', 'id="charts"', 'id="chart-ladder"')]
+        self.assertEqual(places, sorted(places))
+        gpu = html[html.index('<section id="gpu"'):html.index('id="charts"')]
+        self.assertIn("13_cuda_graphs", gpu)
+        self.assertNotIn('"ladder', gpu, "names of its own, as the page has a chart of that name")
+        for other in (sample(), of_ones_own(on_the_cpu(sample()))):
+            self.assertNotIn('id="gpu"', page_of(other))
+
+    def test_of_many_warnings_three_are_shown_and_the_others_folded(self):
+        def warnings(count):
+            nothing = {"heading": "", "sentences": [], "facts": [], "tables": [], "notes": [], "legend": ""}
+            section = nothing | {"notes": [{"warning": True, "text": f"warning {i}"} for i in range(count)]}
+            file = {"name": "a", "about": "", "called": "a", "device": "GPU", "main": True, "gist": "Fastest", "section": section,
+                    "environment": nothing, "sources": {}}
+            told = {"title": "", "mixed": False, "by_device": nothing, "horizons": nothing, "gains": {}, "files": [file],
+                    "profiles": []}
+            html = page.render(told, [], results.together([], []), {}, {})
+            text = html[html.index('class="warnings"'):html.index('id="ladder"')]
+            return text.split("<details>")[0].count("warning "), text.count("warning ")
+
+        self.assertEqual([warnings(count) for count in (1, 4, 5, 9)], [(1, 1), (4, 4), (3, 5), (3, 9)])
 
     def test_it_needs_nothing_else(self):
         html = drawn_page()
@@ -348,7 +379,7 @@ class Page(unittest.TestCase):
     def test_measurements_are_listed_by_device(self):
         datas = [named(f"{number}.jsonl", on(("NVIDIA H200", "Tesla T4")[number % 2], sample())) for number in range(4)]
         html = page_of(*datas)
-        self.assertEqual(re.findall(r"Other measurements on ([^<]*)</h3>\s*<details>\s*<summary>(\S*)", html),
+        self.assertEqual(re.findall(r"1 other measurement on ([^<]*)</summary>\s*<details>\s*<summary>(\S*)", html),
                          [("NVIDIA H200", "2.jsonl"), ("Tesla T4", "3.jsonl")])
 
     def test_one_row_a_rung_and_peer_goes_into_the_csv(self):
@@ -420,7 +451,7 @@ class Together(unittest.TestCase):
         answer = Tags(html[html.index('class="answer"'):html.index('id="ladder"')]).text
         self.assertEqual(html.count('class="answer"'), 1)
         self.assertNotIn("Unfinished", answer)
-        besides = html[html.index("Other measurements"):html.index('id="charts"')]
+        besides = html[html.index("1 other measurement"):html.index('id="charts"')]
         self.assertRegex(" ".join(Tags(besides).text.split()), r"llmc\.json .*1 warning.*Unfinished: 12 of")
 
     def test_a_peer_that_another_file_measured_is_in_the_answer_with_its_interval(self):
@@ -799,6 +830,7 @@ class InABrowser(unittest.TestCase):
         for width in (1280, 390):
             for dark in (False, True):
                 self.browser.open(self.path, width, dark)
+                self.browser.evaluate("document.querySelectorAll('details').forEach(fold => fold.open = true)")
                 charts = self.browser.evaluate("""[...document.querySelectorAll("figure svg")].map(svg => {
                     const box = svg.getBoundingClientRect();
                     return [box.width, box.height, [...svg.querySelectorAll("path, use, text")].filter(
@@ -865,6 +897,19 @@ class InABrowser(unittest.TestCase):
         self.assertTrue(self.browser.evaluate(f"document.getElementById('tip').textContent === {head}.dataset.tip"))
         self.browser.call("Input.dispatchKeyEvent", type="keyDown", key="Escape")
         self.assertFalse(self.browser.evaluate(shown))
+
+    def test_the_answer_and_its_picture_are_on_the_first_screen(self):
+        self.browser.open(self.path)
+        top, wide = self.browser.evaluate("""(box => [box.top, box.width])(
+            document.querySelector(".first figure svg").getBoundingClientRect())""")
+        self.assertLess(top, 450)
+        self.assertGreater(wide, 800)
+
+    def test_a_phone_shows_what_each_rung_gains(self):
+        self.browser.open(self.path, 390)
+        right = self.browser.evaluate("""Math.max(...[...document.querySelectorAll("#ladder thead th")].filter(
+            head => /x (previous|baseline)/.test(head.textContent)).map(head => head.getBoundingClientRect().right))""")
+        self.assertLessEqual(right, 390)
 
     def test_a_link_opens_the_diff(self):
         self.browser.open(self.path)

@@ -54,10 +54,11 @@ document.addEventListener("focusin", event => {
 document.addEventListener("focusout", hide);
 document.addEventListener("keydown", event => event.key === "Escape" && hide());
 
-// A link to a diff opens it.
+// A link to what is folded unfolds it.
 function open() {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  if (target instanceof HTMLDetailsElement) target.open = true;
+  for (let fold = target?.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+  target?.scrollIntoView();
 }
 addEventListener("hashchange", open);
 open();
