@@ -223,7 +223,8 @@ Command check_trainer_command() {
       .options = options->options(),
       .run = [options] { return check_trainer(*options); },
       .footer =
-          "stepladder check-trainer [OPTION]... COMMAND...; docs/trainer-reference.md says what it must tell.",
+          "stepladder check-trainer [OPTION]... COMMAND...; docs/trainer-reference.md says what it must "
+          "tell.",
       .rest = &options->rest};
 }
 

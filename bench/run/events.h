@@ -1,6 +1,6 @@
 // The event protocol between a trainer and the harness: one JSON object a line on a file descriptor, which
-// our rungs are told by --events. This is what our rungs send; docs/trainer-reference.md says which fields others
-// may leave out.
+// our rungs are told by --events. This is what our rungs send; docs/trainer-reference.md says which fields
+// others may leave out.
 //
 //   {"event":"start","protocol":1,"variant":..,"source_hash":..,"backend":"cpu"|"cuda","rank":0,"host":..,"config":{..},
 //    "device":{..},"flops_per_token":{"nanogpt":..,"llmc":..},"startup_ms":..,"memory_by_name":{name: bytes}}
