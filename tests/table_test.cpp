@@ -241,6 +241,22 @@ TEST(Table, HasAnEstimateWithItsIntervalInACell) {
   EXPECT_EQ(text_of({}), kNone);
 }
 
+TEST(Table, NumbersOfAColumnHaveAsManyDigits) {
+  const auto column_of = [](const std::vector<std::optional<Estimate>>& numbers) {
+    Columns<std::optional<Estimate>> columns;
+    columns.add("ms", [](const auto& number) { return Cell::of(number); });
+    columns.add("x", [](const auto& number) { return Cell::of(number, 1); });
+    return columns.table(numbers).csv();
+  };
+  EXPECT_EQ(column_of({Estimate{365.93, Interval{365.5, 366.04}, 6}, Estimate{27.551, {}, 1}, std::nullopt}),
+            "ms,x\n365.93,365.9\n27.55,27.6\n-,-\n");
+  EXPECT_EQ(column_of({Estimate{8.3814, {}, 1}, Estimate{0.0, {}, 1}}), "ms,x\n8.381,8.4\n0.000,0.0\n");
+  EXPECT_EQ(column_of({Estimate{8.3814, {}, 1}, Estimate{215.02, {}, 1}}), "ms,x\n8.38,8.4\n215.02,215.0\n")
+      << "the largest has five digits at most";
+  EXPECT_EQ(column_of({Estimate{12.4, {}, 1}, Estimate{123456.0, {}, 1}}),
+            "ms,x\n12,12.4\n123456,123456.0\n");
+}
+
 TEST(Text, JoinsEmptyPartsToo) {
   EXPECT_EQ(join({"", "a", "", "b", ""}, ","), ",a,,b,");
   EXPECT_EQ(join({}, ","), "");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cmath>
 #include <utility>
 
 #include "model/error.h"
@@ -69,8 +70,16 @@ std::string interval_text(const Estimate& estimate, std::optional<int> digits) {
 
 Cell Cell::of(const std::optional<Estimate>& estimate, std::optional<int> digits, std::string why) {
   if (!estimate) return kNone;
-  return {figures(estimate->value, digits), estimate->interval ? interval_text(*estimate, digits) : "",
-          std::move(why)};
+  Cell cell{figures(estimate->value, digits), estimate->interval ? interval_text(*estimate, digits) : "",
+            std::move(why)};
+  if (!digits) cell.number = estimate;
+  return cell;
+}
+
+Cell Cell::of(double number, std::string why) {
+  Estimate estimate;
+  estimate.value = number;
+  return of(estimate, {}, std::move(why));
 }
 
 void Table::add(std::vector<Cell> cells) {
@@ -80,6 +89,24 @@ void Table::add(std::vector<Cell> cells) {
     for (std::string* text : {&cell.text, &cell.between, &cell.hint, &cell.more})
       *text = without_controls(*text);
   rows_.push_back(std::move(cells));
+}
+
+void Table::even_digits() {
+  for (size_t column = 0; column < columns_.size(); ++column) {
+    double least = HUGE_VAL, most = 0.0;
+    for (const auto& row : rows_) {
+      const double size = row[column].number ? std::abs(row[column].number->value) : 0.0;
+      if (size > 0.0) least = std::min(least, size);
+      most = std::max(most, size);
+    }
+    for (auto& row : rows_) {
+      Cell& cell = row[column];
+      if (!cell.number) continue;
+      const int digits = column_digits(least, most);
+      cell.text = fixed(cell.number->value, digits);
+      if (!cell.between.empty()) cell.between = interval_text(*cell.number, digits);
+    }
+  }
 }
 
 std::vector<size_t> Table::widths() const {

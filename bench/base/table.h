@@ -32,16 +32,20 @@ enum class Align { left, right };
 /// hint and more too.
 struct Cell {
   std::string text;
-  std::string between = {};  // "1.01 to 1.03"
-  std::string hint = {};     // how the value came about
-  std::string more = {};     // stands below the text
+  std::string between = {};             // "1.01 to 1.03"
+  std::string hint = {};                // how the value came about
+  std::string more = {};                // stands below the text
+  std::optional<Estimate> number = {};  // written anew with the digits of its column
 
   Cell(std::string of, std::string interval = "", std::string why = "", std::string below = "")
       : text(std::move(of)), between(std::move(interval)), hint(std::move(why)), more(std::move(below)) {}
   Cell(const char* of) : text(of) {}
-  /// A cell with an estimate's text and interval as text_of() has them; kNone for nothing.
+  /// A cell with an estimate's text and interval as text_of() has them; kNone for nothing. Without `digits`
+  /// the number gets those of its column.
   static Cell of(const std::optional<Estimate>& estimate, std::optional<int> digits = {},
                  std::string why = "");
+  /// A cell with a number, which gets the digits of its column.
+  static Cell of(double number, std::string why = "");
 };
 
 class Table {
@@ -63,6 +67,9 @@ class Table {
 
   /// Adds a row of as many cells as columns.
   void add(std::vector<Cell> cells);
+  /// Gives all numbers of a column as many digits after the point: four significant ones to the smallest, but
+  /// no more than five to the largest.
+  void even_digits();
 
   const std::string& heading() const { return heading_; }
   /// The columns that terminal() shows.
@@ -119,6 +126,7 @@ class Columns {
       for (const Of& cell : cells_) cells.push_back(cell(row));
       table.add(std::move(cells));
     }
+    table.even_digits();
     return table;
   }
 

@@ -75,6 +75,11 @@ std::vector<std::string> lines_of(std::string text, size_t width) {
 
 constexpr double kMany = 1e15;  // larger numbers are written in scientific notation
 
+/// Digits after the point that give a number of this size four significant ones.
+int sized_digits(double size) {
+  return size < 10 ? 3 : size < 100 ? 2 : size < 1000 ? 1 : 0;
+}
+
 }  // namespace
 
 std::string join(const std::vector<std::string>& parts, const std::string& separator) {
@@ -100,8 +105,10 @@ std::string fixed(double number, int digits) {
   return text.starts_with('-') && text.find_first_not_of("-0.") == std::string::npos ? text.substr(1) : text;
 }
 std::string sized(double number) {
-  const double size = std::abs(number);
-  return fixed(number, size < 10 ? 3 : size < 100 ? 2 : size < 1000 ? 1 : 0);
+  return fixed(number, sized_digits(std::abs(number)));
+}
+int column_digits(double least, double most) {
+  return std::min(sized_digits(least), sized_digits(most / 10));
 }
 std::string percent_of(double log_ratio, int digits) {
   const std::string text = fixed(std::expm1(log_ratio) * 100, digits);

@@ -24,6 +24,9 @@ std::string rounded(double number);
 std::string fixed(double number, int digits);
 /// Three or four significant digits, three after the point at most: "0.512", "41.70", "1240", "0.012".
 std::string sized(double number);
+/// Digits after the point for numbers of a column, whose sizes are `least`, but for zeros, to `most`: four
+/// significant ones for the smallest, as sized() has, and no more than five for the largest.
+int column_digits(double least, double most);
 /// A number in scientific notation, "6.00e-04".
 std::string scientific(double number);
 /// A log ratio as a signed percentage: "+2.03".

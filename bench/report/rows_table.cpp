@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "bench/base/text.h"
 #include "bench/plan/programs.h"
@@ -23,8 +24,9 @@ Cell ratio_cell(const std::optional<Speedup>& speedup) {
 /// The cell of a number whose interval is its hint: in the text, the interval would widen a column that few
 /// readers need.
 Cell measured(const std::optional<Estimate>& estimate) {
-  if (!estimate) return kNone;
-  return {sized(estimate->value), "", estimate->interval ? interval_text(*estimate) : ""};
+  Cell cell = Cell::of(estimate);
+  cell.hint = std::exchange(cell.between, "");
+  return cell;
 }
 
 std::string percent(const std::optional<double>& fraction) {
@@ -94,7 +96,7 @@ void add_peers(Columns<PlacedRow>& columns, const std::vector<PlacedRow>& rows, 
                   [=](const PlacedRow& p) -> Cell {
                     const ResultRow* other = beside(p, peer).first;
                     if (!other) return kNone;
-                    return {sized(other->numbers->median_step_ms.value), "", other->variant};
+                    return Cell::of(other->numbers->median_step_ms.value, other->variant);
                   });
     columns.add(
         {"x " + title, Align::right, 7, false, "", "times as fast as " + title + " in the same round"},
@@ -104,10 +106,10 @@ void add_peers(Columns<PlacedRow>& columns, const std::vector<PlacedRow>& rows, 
 
 }  // namespace
 
-std::string gib_text(int64_t bytes) {
+std::string gib_text(int64_t bytes, std::optional<double> least) {
   if (bytes == 0) return kNone;
-  const double size = static_cast<double>(bytes) / (1 << 30);
-  return fixed(size, size < 0.1 ? 3 : size < 10 ? 2 : 1);
+  const double size = static_cast<double>(bytes) / (1 << 30), smallest = least ? *least / (1 << 30) : size;
+  return fixed(size, smallest < 0.1 ? 3 : smallest < 10 ? 2 : 1);
 }
 
 std::optional<int64_t> fewest_rounds(const std::vector<ResultRow>& rows, bool speedups) {
@@ -151,13 +153,23 @@ Table rows_table(const std::vector<PlacedRow>& rows, bool ratios_only, const std
     columns.add(std::move(column),
                 [cell](const PlacedRow& p) { return p.row->numbers ? cell(*p.row->numbers) : kNone; });
   };
+  double least_ms = HUGE_VAL, most_ms = 0.0, least_bytes = HUGE_VAL;
+  for (const ResultRow& v : plain) {
+    if (!v.numbers) continue;
+    const Numbers& n = *v.numbers;
+    least_ms = std::min(least_ms, n.median_step_ms.value);
+    most_ms = std::max(most_ms, n.median_step_ms.value);
+    for (const int64_t bytes : {n.memory.live_peak, n.memory.process_peak})
+      if (bytes > 0) least_bytes = std::min(least_bytes, static_cast<double>(bytes));
+  }
+  const int ms_digits = column_digits(least_ms, most_ms);
   if (absolute) {
     add({"median", Align::right, 0, false, "ms",
          "step time by the host's clock, device synchronised; median over rounds of each run's median"},
-        [](const Numbers& n) { return sized(n.median_step_ms.value); });
+        [](const Numbers& n) { return Cell::of(n.median_step_ms.value); });
     add({interval_name(fewest_rounds(plain, false).value_or(0)), Align::right, 4, false, "",
          "of the median, over rounds"},
-        [](const Numbers& n) { return interval_text(n.median_step_ms); });
+        [=](const Numbers& n) { return interval_text(n.median_step_ms, ms_digits); });
     add({"tok/s", Align::right, 5, false, "", "tokens a second"},
         [](const Numbers& n) { return rounded(n.tokens_per_second.value); });
   }
@@ -174,7 +186,10 @@ Table rows_table(const std::vector<PlacedRow>& rows, bool ratios_only, const std
       [](const Numbers& n) { return both(percent(n.mfu_nanogpt), percent(n.mfu_llmc)); });
   if (absolute) {
     add({"live/process", Align::right, 9, false, "GiB", "peak of the trainer's own tensors / of the process"},
-        [](const Numbers& n) { return both(gib_text(n.memory.live_peak), gib_text(n.memory.process_peak)); });
+        [=](const Numbers& n) {
+          return both(gib_text(n.memory.live_peak, least_bytes),
+                      gib_text(n.memory.process_peak, least_bytes));
+        });
     if (any(&Numbers::cycles))
       add({"Mcycles", Align::right, 1, false, "", "millions of cycles that an SM's clock counted in a step"},
           [](const Numbers& n) { return measured(scaled(n.cycles, 1e-6)); });
@@ -185,7 +200,7 @@ Table rows_table(const std::vector<PlacedRow>& rows, bool ratios_only, const std
           [](const Numbers& n) { return measured(n.tokens_per_joule); });
     }
     add({"first step", Align::right, 1, false, "ms", "compiling and searching included"},
-        [](const Numbers& n) { return sized(n.first_step_ms); });
+        [](const Numbers& n) { return Cell::of(n.first_step_ms); });
   }
   // On the CPU the loss is what counts: it shows that all rungs learn the same.
   add({"loss", Align::right, emulated ? 10 : 3, false, "", "of the last training step"},

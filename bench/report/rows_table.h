@@ -27,8 +27,9 @@ std::vector<PlacedRow> placed(const Findings& file, Wanted wanted) {
   return rows;
 }
 
-/// Bytes in GiB, "8.27"; "-" for 0 bytes, which are unknown: a ladder file's trainer need not tell them.
-std::string gib_text(int64_t bytes);
+/// Bytes in GiB, "8.27"; "-" for 0 bytes, which are unknown: a ladder file's trainer need not tell them. In a
+/// column with the digits of its `least` bytes.
+std::string gib_text(int64_t bytes, std::optional<double> least = {});
 
 /// Fewest rounds behind any interval of a step time, with `speedups` also of a speed-up; nothing if no
 /// interval is shown.
