@@ -41,6 +41,7 @@ RUNG = f"{SMALL} --steps 2 --warmup-lr-steps 1 --decay-steps 2 --accumulate 1 --
 ADDED = {
     "run": f"{SMALL} {SHORT} --overwrite",
     "ablate": f"{SMALL} {SHORT} --overwrite",
+    "tune": f"{SMALL} --warmup 1 --overwrite",
     "gate": f"{SMALL} --steps 3 --warmup 1 --pairs 3 --max-pairs 3 --repeat 1",
     "calibrate": f"{SMALL} --steps 3 --warmup 1 --pairs 3",
     "overhead": f"{SMALL} --steps 3 --warmup 1 --pairs 3",
@@ -55,7 +56,7 @@ ADDED = {
 # Options added for a reader's own ladder, whose commands say which options they take.
 ADDED_TO_OWN = {"run": f"{SHORT} --overwrite", "ablate": f"{SHORT} --overwrite", "calibrate": "--pairs 3", "gate": "--pairs 3 --max-pairs 3"}
 # Exit codes of success besides 0, by subcommand.
-ALSO = {"gate": {1, 3}, "compare": {1, 3}, "certify": {3, 4}, "overhead": {1, 3}, "run": {3}}
+ALSO = {"gate": {1, 3}, "compare": {1, 3}, "certify": {3, 4}, "overhead": {1, 3}, "run": {3}, "tune": {3}}
 
 PARTS = [{"name": "ladder", "command": f"run --rungs 00,13 --batch 2 {SHORT}"},
          {"name": "profile_13", "command": "profile 13 --batch 2"},
@@ -101,18 +102,20 @@ def stand_in(name: str, words: list[str]) -> int:
     learning = "learning" in words
     own = "--ladder" in words and not learning and "--peer" not in words
     added = (ADDED_TO_OWN if own else ADDED).get(kind, "").split()
-    if kind in ("run", "ablate", "gate", "calibrate", "overhead") and not own and "--rungs" not in words:
+    if kind in ("run", "tune", "ablate", "gate", "calibrate", "overhead") and not own and "--rungs" not in words:
         of_run = "00,08" if learning else "00,13"
         few = "13,15" if "--devices" in words else of_run if kind == "run" else "03" if kind == "ablate" else "13"
         added += ["--rungs", few]
-    if "--until-loss" in words:  # goes with a maximum of steps
+    if "--until-loss" in words and "--steps" in added:  # goes with a maximum of steps
         added[added.index("--steps")] = "--max-steps"
-    if "--seeds" in words:  # gives the number of runs, so no --rounds
+    if "--seeds" in words and "--rounds" in added:  # gives the number of runs, so no --rounds
         rounds = added.index("--rounds")
         del added[rounds:rounds + 2]
     small = {"--batch": "2", "--devices": "1,2" if "--launcher" not in words else "2", "--max-time": "3s",
              "--eval-every": "1", "--sample-every": "1", "--seeds": "3", "--horizons": "3", "--certify-loss": "20"}
-    if kind in ("run", "gate", "ablate", "rung"):  # replaced in place, as a repeated list option appends
+    if kind == "tune":
+        small |= {"--steps": "3,4", "--warmup-lr-steps": "0,1", "--lr": "1e-3,2e-3", "--rungs": "00"}
+    if kind in ("run", "gate", "ablate", "rung", "tune"):  # replaced in place, as a repeated list option appends
         words = [small.get(option, word) for option, word in zip(["", *words], words)]
     code = subprocess.run([Path(os.environ["STEPLADDER_BIN_DIR"]) / name, *words, *added], check=False).returncode
     return 0 if code in ALSO.get(kind, ()) else code

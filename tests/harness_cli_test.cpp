@@ -25,6 +25,7 @@
 #include "bench/plan/presets.h"
 #include "bench/report/ablation.h"
 #include "bench/report/speedups.h"
+#include "bench/report/trials.h"
 #include "bench/results/file.h"
 #include "bench/results/run_json.h"
 #include "model/fd.h"
@@ -942,6 +943,7 @@ TEST_F(HarnessCli, HorizonsAreSearchedByHalvesAndCertifiedByFreshSeeds) {
   EXPECT_EQ(seeds_of("certify_23"), (std::vector<int64_t>{1341, 1342, 1343, 1344}));
   const std::string told = read_file(folder_ / "told.txt");
   EXPECT_LT(std::ranges::count(told, '\n'), 14 * 4) << "of 14 numbers of steps";
+  EXPECT_TRUE(says(told, {"--steps 23", "--decay-steps 23 "})) << told;
   EXPECT_EQ(stepladder(horizons + "40").code, kExitUsage) << "the parts are there";
   EXPECT_EQ(stepladder(horizons + "40 --resume").code, kExitOk);
   EXPECT_EQ(read_file(folder_ / "told.txt").size(), told.size()) << "nothing is measured twice";
@@ -949,6 +951,85 @@ TEST_F(HarnessCli, HorizonsAreSearchedByHalvesAndCertifiedByFreshSeeds) {
   for (const char* wrong : {"19 --overwrite", "40 --overwrite --part x"})
     EXPECT_EQ(stepladder(horizons + wrong).code, kExitUsage) << wrong;
   EXPECT_EQ(stepladder(plan("--horizons 40")).code, kExitUsage) << "no loss";
+}
+
+TEST_F(HarnessCli, TuneMakesTheSameTrialsOfEachTrainerAndRanksThem) {
+  // Rung 00 learns best at 3e-4, rung 02 at 1e-3, both better without decay to 0.
+  const auto learns = [&](const char* name, const char* best) {
+    FakeRung fake = rung(name);
+    fake.before_start = cat("echo $name $arguments >>", folder_ / "told.txt");
+    fake.before_end = cat(R"(loss=5.0; case "$arguments " in *"--lr )", best, R"( "*) loss=4.0 ;; esac)",
+                          R"(; case "$arguments " in *"--min-lr 0 "*) loss=$loss'5' ;; esac)",
+                          R"(; say '{"event":"eval","step":'$i',"val_loss":'$loss'}')");
+    fake.write(folder_);
+  };
+  learns("00_fp32_baseline", "0.0003");
+  learns("02_tf32", "0.001");
+  const std::string tune =
+      cat("tune --backend cpu --model gpt2-tiny --batch 4 --seq 32 --warmup 2 --eval-batches 3 --shuffle "
+          "--rungs 00,02 --out t.jsonl --data ",
+          folder_ / "data.bin", " --steps 20,12 --decay-to 0,0.1 ");
+  const Outcome outcome = stepladder(tune + "--lr 3e-4,1e-3");
+  EXPECT_EQ(outcome.code, kExitOk) << outcome.out << outcome.err;
+  const std::string best = " --steps 20 --decay-steps 20 --warmup-lr-steps 10 --min-lr ";
+  EXPECT_TRUE(says(outcome.out, {cat("--lr 0.0003", best, "3e-05"), cat("--lr 0.001", best, "0.0001")}))
+      << outcome.out;
+  const std::string told = read_file(folder_ / "told.txt");
+  EXPECT_EQ(std::ranges::count(told, '\n'), 2 * 2 * 2 * 2);
+  EXPECT_LT(told.find("02_tf32"), told.find("--steps 20")) << "each trainer makes a trial in turn";
+  EXPECT_TRUE(says(told, {"--eval-every 1 ", "--eval-every 2 ", "--eval-batches 3 --eval-skip 3", "--seed 1",
+                          "--decay-steps 12", "--decay-steps 20"}))
+      << told;
+  for (const Part& part : load_parts(folder_ / "t.jsonl")) {
+    EXPECT_TRUE(part.name.starts_with("trial_")) << part.name;
+    EXPECT_EQ(part.results.runs.size(), 1U);
+  }
+  expect_contract(folder_ / "t.jsonl");
+
+  EXPECT_EQ(stepladder(tune + "--lr 3e-4,1e-3").code, kExitUsage) << "the trials are there";
+  EXPECT_EQ(stepladder(tune + "--lr 3e-4,1e-3 --resume").code, kExitOk);
+  EXPECT_EQ(read_file(folder_ / "told.txt").size(), told.size()) << "nothing is measured twice";
+  EXPECT_EQ(stepladder(tune + "--lr 3e-4,1e-3 --resume --eval-batches 2").code, kExitNotComparable);
+  const Outcome late = stepladder(tune + "--lr 2e-3 --resume --max-time 0.000001");
+  EXPECT_EQ(late.code, kExitOk) << late.err;
+  EXPECT_TRUE(says(late.err, {"8 of 8", "--resume"})) << late.err;
+  EXPECT_EQ(read_file(folder_ / "told.txt").size(), told.size()) << "no time was left";
+
+  ASSERT_EQ(stepladder("report t.jsonl --out r").code, kExitOk);
+  const std::string summary = read_file(folder_ / "r/summary.md");
+  EXPECT_TRUE(says(summary, {"### Trials", "| 00_fp32_baseline | 2 | 0.001 | 20 |"})) << summary;
+  size_t shown = 0;
+  for (size_t at = 0; (at = summary.find("\n## trial_", at)) != std::string::npos; ++at) ++shown;
+  EXPECT_EQ(shown, 4U) << "of each contest, only the best is shown by itself";
+  for (const char* wrong :
+       {"", "--lr 0", "--lr x", "--lr 1e-3 --warmup-lr-steps 10.5", "--lr 1e-3 --decay-to 2",
+        "--lr 1e-3 --warmup-lr-steps 12", "--lr 1e-3 --eval-batches 10000"})
+    EXPECT_EQ(stepladder(tune + "--overwrite " + wrong).code, kExitUsage) << wrong;
+}
+
+TEST_F(HarnessCli, TuneRanksByTheStepsToALossWhereOneIsGiven) {
+  FakeRung fake = rung("00_fp32_baseline");  // the loss falls by a half a step, at 1e-3 by one, at 1e-2 never
+  fake.before_step =
+      R"(case $arguments in *"--lr 0.001"*) fall=10 ;; *"--lr 0.01"*) fall=0 ;; *) fall=5 ;; esac
+say '{"event":"eval","step":'$i',"val_loss":'$((90 - i * fall))'}'
+[ $((90 - i * fall)) -le 50 ] && break)";
+  fake.write(folder_);
+  const Outcome outcome = stepladder(cat(
+      "tune --backend cpu --model gpt2-tiny --batch 4 --seq 32 --eval-every 1 --eval-batches 3 --rungs 00 "
+      "--until-loss 50 --steps 12 --warmup-lr-steps 2 --lr 5e-4,1e-2,1e-3 --seeds 2 --out t.jsonl --data ",
+      folder_ / "data.bin"));
+  EXPECT_EQ(outcome.code, kExitOk) << outcome.out << outcome.err;
+  const std::vector<Trial> ranked = trials_of(load_parts(folder_ / "t.jsonl"));
+  ASSERT_EQ(ranked.size(), 3U);
+  EXPECT_FLOAT_EQ(static_cast<float>(ranked[0].lr), 1e-3F);
+  EXPECT_NEAR(ranked[0].to_loss.value_or(0), 4.0, 1e-9);
+  EXPECT_EQ(ranked[0].seeds, 2U);
+  EXPECT_FLOAT_EQ(static_cast<float>(ranked[1].lr), 5e-4F);
+  EXPECT_NEAR(ranked[1].to_loss.value_or(0), 8.0, 1e-9);
+  EXPECT_FALSE(ranked[2].worked()) << "it missed the loss";
+  EXPECT_EQ(ranked[0].options(),
+            "--lr 0.001 --max-steps 12 --decay-steps 12 --warmup-lr-steps 2 --min-lr 0.0001");
+  EXPECT_EQ(best_of(ranked).size(), 1U);
 }
 
 TEST_F(HarnessCli, TimeToALossIsTakenOverSeedsAndWhatMissesItIsSaid) {

@@ -115,6 +115,13 @@ class Llmc(Peer):
         arguments = (self.folder / "arguments").read_text()
         for words in ("-b 2 -t 64 -d 512 -x 3 -l 0.002", "-e d12", "-v 4 -m 1", "-r 1 -ge 2"):
             self.assertIn(words, arguments)
+        self.assertNotIn("-q", arguments)
+
+    def test_its_rate_decays_until_its_last_step_alone(self):
+        for more, share in (("", "0.1"), ("--min-lr 0", "0.0"), ("--min-lr 0.001", "0.5")):
+            self.run_llmc("--lr", "0.002", "--decay-steps", "3", *more.split())
+            self.assertIn(f"-q {share} ", (self.folder / "arguments").read_text())
+        self.refused(self.run_llmc("--decay-steps", "2"), 2, "error", "--decay-steps 2", "3")
 
     def test_the_type_it_was_built_for_is_the_one_asked_for(self):
         self.assertEqual(self.run_llmc("--dtype", "bf16")[0], 0)
@@ -134,6 +141,9 @@ class Llmc(Peer):
             self.assertEqual((shard.layout, shard.size), ("llm.c's .bin", len(expected) // 2))
             self.assertEqual((self.folder / told).read_bytes()[1024:], expected)
         self.refused(self.run_llmc("--eval-every", "1", "--seq", "150"), 5, "unsupported", "300 tokens", "--val-data")
+        self.assertEqual(self.run_llmc("--eval-every", "1", "--eval-skip", "1")[0], 0)
+        self.assertEqual((self.folder / "told.val").read_bytes()[1024:], tokens[2 * (2700 + 2 * 64):])
+        self.refused(self.run_llmc("--eval-every", "1", "--eval-skip", "3"), 5, "unsupported", "0 tokens", "--val-data")
 
     def test_a_loss_that_is_reached_ends_it_in_good_order(self):
         self.binary.write_text(LLMC.replace("  i=$((i + 1))", '  echo "val loss 9.$((9 - i))"\n  i=$((i + 1))'))
@@ -461,6 +471,14 @@ class WithPytorch(Ladder):
                                         "--until-loss", "20")
         self.assertEqual(code, 0)
         self.assertEqual([event["event"] for event in events], ["start", "step", "eval", "end"])
+
+    def test_it_evaluates_on_the_batches_behind_those_passed_over(self):
+        def loss(*options: str) -> float:
+            *_, evaluation, _ = self.run_rung("00_fp32_baseline", "--eval-every", "3", *options)[2]
+            return evaluation["val_loss"]
+        first, second = (loss("--eval-batches", "1", "--eval-skip", skip) for skip in ("0", "1"))
+        self.assertNotEqual(first, second)
+        self.assertAlmostEqual(loss("--eval-batches", "2"), (first + second) / 2, delta=1e-4)
 
     def test_a_large_batch_is_searched_for(self):
         code, errors, events = self.start(PEERS / "pytorch_ladder.py", "14_large_batch", "--model", "gpt2-tiny",

@@ -7,6 +7,7 @@ namespace stepladder {
 
 Command list_command();
 Command run_command();
+Command tune_command();
 /// `resume` replaces this process by the command that a results file names, with --resume added.
 Command resume_command();
 Command ablate_command();

@@ -19,12 +19,12 @@ int main(int argc, char** argv) {
   end_in_spite_of_limits();
   try {
     std::vector<Command> commands = {
-        list_command(),     run_command(),      resume_command(),  ablate_command(),
-        train_command(),    sample_command(),   profile_command(), campaign_command(),
-        report_command(),   diff_command(),     export_command(),  convert_command(),
-        plan_run_command(), compare_command(),  certify_command(), calibrate_command(),
-        gate_command(),     overhead_command(), history_command(), check_trainer_command(),
-        doctor_command(),   probe_command(),    rank_command()};
+        list_command(),          run_command(),      tune_command(),     resume_command(),
+        ablate_command(),        train_command(),    sample_command(),   profile_command(),
+        campaign_command(),      report_command(),   diff_command(),     export_command(),
+        convert_command(),       plan_run_command(), compare_command(),  certify_command(),
+        calibrate_command(),     gate_command(),     overhead_command(), history_command(),
+        check_trainer_command(), doctor_command(),   probe_command(),    rank_command()};
     commands.push_back(completion_command(commands));
     const std::string commit = build_commit();
     return run_command_line(

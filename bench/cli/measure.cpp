@@ -98,6 +98,19 @@ void check_used(const Plan& plan, RungSettings asked) {
     throw unused("eval-batches", "{arguments}");
 }
 
+/// Checks that there are as many validation batches as --eval-skip passes over and a validation loss takes.
+/// Throws InputError.
+void check_validation(const Dataset& data, const RungSettings& s) {
+  const auto need = static_cast<uint64_t>(s.eval_skip + s.eval_batches);
+  const auto window = static_cast<uint64_t>(*s.batch * *s.seq);
+  uint64_t batches = 0;
+  for (const Shard& shard : data.val->shards()) batches += shard.size > 0 ? (shard.size - 1) / window : 0;
+  if (s.eval_skip > 0 && batches < need)
+    throw InputError(cat(data.val->path(), ": ", batches, " validation batches, of which ", s.eval_skip,
+                         " are passed over and ", s.eval_batches,
+                         " evaluated on: give fewer --eval-batches, or more --val-data"));
+}
+
 /// Checks model, batch and data before the first run, and tokenises text once, so that no run's start-up pays
 /// for it. Throws InputError for what no rung could train on.
 void check_workload(Plan& plan) {
@@ -125,6 +138,7 @@ void check_workload(Plan& plan) {
       if (program.native && !is_ablation(program.variant) && !has_independent_ranks(workload.config))
         check_devices(*our_rung(name_in_ladder(program)), config.C, workload.devices);
     }
+    check_validation(*data, plan.settings);
     Loader(data->train, sequences, config.T).next();  // throws for tokens that the model doesn't know
   }
 }
@@ -426,13 +440,18 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
         "--dtype: none of the rungs named has a choice of types; 05_mixed_precision and those above it do");
   check_workload(plan);
   if (options.check_only) return;
-  for (const Program& program : plan.programs) plan.source_hashes[program.variant] = program.source_hash();
+  for (const Program& program : plan.programs)
+    if (!plan.source_hashes.contains(program.variant))
+      plan.source_hashes[program.variant] = program.source_hash();
   plan.own_batch.merge(own_batches(plan, preset.max_batch));
 }
 
 int measure(const MeasureOptions& options, Plan plan) {
+  return measure(options, std::move(plan), require_device(options.rung.backend, options.rung.device));
+}
+
+int measure(const MeasureOptions& options, Plan plan, const DeviceProbe& probe) {
   if (options.resume && options.overwrite) throw InputError("--resume and --overwrite contradict each other");
-  const DeviceProbe probe = require_device(options.rung.backend, options.rung.device);
   complete(plan, options, probe);
   if (options.check_only) return kExitOk;
   if (options.retry_failed && !options.resume)
@@ -491,7 +510,7 @@ int measure(const MeasureOptions& options, Plan plan) {
         << "stepladder: nothing more was measured: the runs that are there have taken what --max-time gives "
            "them all; a longer one goes on"
         << std::endl;
-  if (const auto missed = std::ranges::count_if(runs, missed_its_loss); missed > 0)
+  if (const auto missed = std::ranges::count_if(runs, missed_its_loss); missed > 0 && !options.brief)
     std::cerr << "stepladder: the validation loss of " << number_text(*options.until_loss)
               << " was not reached in " << missed << " of " << runs.size()
               << " runs: raise --max-steps or --until-loss" << std::endl;

@@ -72,6 +72,8 @@ double duration_s(const std::string& text);
 /// hold yet; prints the report. Returns the exit code: 0, 3 where a run missed its loss, 5 where one failed,
 /// or 128 plus the signal that interrupted it. Throws for wrong options, and for an error that is not a
 /// single run's.
+int measure(const MeasureOptions& options, Plan plan, const DeviceProbe& probe);
+/// The same on the device that the options name.
 int measure(const MeasureOptions& options, Plan plan);
 
 }  // namespace stepladder

@@ -23,6 +23,7 @@
 #include "bench/plan/ladder_file.h"
 #include "bench/report/export.h"
 #include "bench/report/page.h"
+#include "bench/report/trials.h"
 #include "bench/results/file.h"
 #include "bench/run/child.h"
 #include "bench/verdict/comparison.h"
@@ -120,6 +121,13 @@ class Given {
       }
       std::vector<Part> parts = load_measured_parts(path);
       if (parts.empty()) throw InputError(cat(path, ": holds no run"));
+      const std::vector<Trial> ranked = trials_of(parts), best = best_of(ranked);
+      trials_.push_back(section_of(ranked, kTrialsShown));
+      // Of trials, only the best are shown like other parts.
+      std::erase_if(parts, [&](const Part& part) {
+        return part.name.starts_with(Trial::kPart) &&
+               std::ranges::find(best, part.name, &Trial::part) == best.end();
+      });
       for (Part& part : parts) {
         if (part.name.empty())
           add(path, name_of(path, paths), part);
@@ -146,7 +154,18 @@ class Given {
       names.insert(file.findings.ladder.built_in() ? "" : file.findings.ladder.name);
     return names.size() == 1 ? *names.begin() : "";
   }
-  Json page(const std::string& title) const { return page_json(files_, profiles(), title); }
+  /// A section of tables for each file that has trials.
+  std::vector<Section> trials() const {
+    std::vector<Section> all = trials_;
+    std::erase_if(all, [](const Section& section) { return section.tables.empty(); });
+    return all;
+  }
+  Json page(const std::string& title) const {
+    Json page = page_json(files_, profiles(), title);
+    page["trials"] = Json::array();
+    for (const Section& section : trials()) page["trials"].push_back(section.json());
+    return page;
+  }
 
   /// What charts are drawn from: results, then profiles and a history, which is made from several results
   /// where none was given. May move the results out of this object.
@@ -217,7 +236,10 @@ class Given {
         other["report"]["name"] = stem(name);
   }
 
+  static constexpr size_t kTrialsShown = 10;  // of each contest
+
   std::vector<MeasuredFile> files_;
+  std::vector<Section> trials_;
   std::map<const Results*, std::unique_ptr<Results>> results_;  // owns what files_ refers to
   std::vector<Json> others_;                                    // profiles and histories
   std::set<std::string> seen_;
@@ -237,6 +259,10 @@ void print_tables(const Given& given, const std::filesystem::path& out, const st
   if (const Section horizons = horizons_of(given.files()); !horizons.tables.empty()) {
     markdown += "\n" + horizons.markdown();
     std::cout << horizons.terminal(wide) << "\n";
+  }
+  for (const Section& section : given.trials()) {
+    markdown += "\n" + section.markdown();
+    std::cout << section.terminal(wide) << "\n";
   }
   for (const MeasuredFile& file : given.files()) {
     Section section = section_of(file.findings, ratios_only);

@@ -6,6 +6,7 @@
 #include "bench/cli/measure.h"
 #include "bench/plan/ladder_file.h"
 #include "bench/plan/presets.h"
+#include "bench/run/placeholders.h"
 #include "bench/verdict/certificate.h"
 
 namespace stepladder {
@@ -40,7 +41,7 @@ struct RunOptions {
             {"horizons", &horizons, "N",
              "with --certify-loss: the fewest steps, from --steps on by 5 % up to N, that are certified; "
              "their "
-             "learning rate ends with them",
+             "learning rate decays until then, or as --decay-steps says",
              kLoss, Allowed{1, 1e9}},
             {"scaling", &scaling, "NAME", "--batch is each device's, or shared by all of them", kPlan,
              Allowed{"weak", "strong"}},
@@ -79,11 +80,13 @@ int find_horizon(const MeasureOptions& asked, const Plan& plan, int64_t last) {
        steps = std::max(steps + 1.0, steps * kGrid))
     grid.push_back(std::llround(steps));
   if (grid.empty()) throw InputError(cat("--horizons ", last, " is less than --steps ", *asked.steps));
+  const bool takes_arguments = uses(plan.programs[0], "arguments");
   const auto exit_of = [&](int64_t steps, bool fresh) {
     MeasureOptions one = asked;
     one.steps = steps;
     one.part = cat(fresh ? Certificate::kFresh : Certificate::kSearch, steps);
     one.brief = true;
+    if (one.rung.decay_steps == 0 && takes_arguments) one.rung.decay_steps = steps;
     if (fresh) one.rung.seed += static_cast<uint64_t>(asked.seeds.value_or(0));
     return measure(one, plan);
   };

@@ -107,6 +107,7 @@ std::vector<std::string> rung_arguments(const RungSettings& s, const Workload& w
   if (s.until_loss) add({"--until-loss", number_text(*s.until_loss)});
   if (const int64_t every = s.until_loss ? s.eval_every : s.val_data.empty() ? 0 : s.steps; every > 0)
     add({"--eval-every", std::to_string(every), "--eval-batches", std::to_string(s.eval_batches)});
+  if (s.eval_skip > 0) add({"--eval-skip", std::to_string(s.eval_skip)});
   if (has_independent_ranks(workload.config)) add({"--independent-ranks"});
   add(s.shared_arguments(workload.program.math, !workload.program.native));
   return arguments;
@@ -231,9 +232,11 @@ Json Plan::json() const {
   if (certify_loss) json["certify_loss"] = *certify_loss;
   if (settings.until_loss) json["eval_every"] = settings.eval_every;
   if (settings.until_loss || !settings.val_data.empty()) json["eval_batches"] = settings.eval_batches;
+  if (settings.eval_skip > 0) json["eval_skip"] = settings.eval_skip;
   RungSettings told = settings;
   json.update(options_json(told.shared_options(), {RungSettings::kData, RungSettings::kTraining,
                                                    RungSettings::kDevice, RungSettings::kOps}));
+  if (!settings.min_lr) json.erase("min_lr");  // older files lack it
   if (!ladder.usual()) json["ladder"] = ladder.json();
   if (!ablate.is_null()) json["ablate"] = ablate;
   if (std::ranges::any_of(programs, [](const Program& p) { return p.devices > 1; })) {

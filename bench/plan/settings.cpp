@@ -85,6 +85,8 @@ std::vector<Option> RungSettings::options() {
 
       {"eval-every", &eval_every, "N", "steps between validation losses; 0: none", kSampling, {0, kMaxInt}},
       {"eval-batches", &eval_batches, "N", "micro-batches of a validation loss", kSampling, {1, kMaxInt}},
+      {"eval-skip", &eval_skip, "N", "micro-batches of the validation data that come before those", kSampling,
+       Allowed{0, kMaxInt}},
       {"until-loss", &until_loss, "LOSS",
        "stop at the first validation loss that is no higher; --steps are the most", kSampling,
        Allowed{0, 1000}},
@@ -110,9 +112,9 @@ std::vector<Option> RungSettings::options() {
 }
 
 std::vector<Option> RungSettings::shared_options() {
-  static const std::set<std::string> names = {"data",       "val-data",    "shuffle",        "lr",
-                                              "loss-scale", "seed",        "backend",        "device",
-                                              "dtype",      "decay-steps", "warmup-lr-steps"};
+  static const std::set<std::string> names = {"data",       "val-data",    "shuffle",         "lr",
+                                              "loss-scale", "seed",        "backend",         "device",
+                                              "dtype",      "decay-steps", "warmup-lr-steps", "min-lr"};
   std::vector<Option> shared = options();
   std::erase_if(shared, [&](const Option& option) {
     return option.group != kOps && option.group != kSearch && !names.contains(option.name);
@@ -172,7 +174,6 @@ Config RungSettings::resolve() {
 
   model = config.model, layers = config.L, heads = config.NH, channels = config.C;
   vocabulary = config.V, max_seq = config.max_T, seq = config.T, batch = config.B;
-  min_lr = schedule().min_lr;
   return config;
 }
 

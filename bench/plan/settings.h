@@ -45,6 +45,7 @@ struct RungSettings {
   int compute_capability = 0;
 
   int eval_every = 0, eval_batches = 8;
+  int64_t eval_skip = 0;
   std::optional<double> until_loss;
   int64_t sample_every = 0;
   int sample_tokens = 64;

@@ -51,7 +51,7 @@ Json configuration_of(const Results& results) {
   }
   add(all, "plan.", results.plan,
       {"model", "seq", "steps", "warmup", "until_loss", "data", "val_data", "lr"});
-  for (const char* key : {"eval_every", "eval_batches"})  // older files don't tell
+  for (const char* key : {"eval_every", "eval_batches", "eval_skip"})  // older files don't tell
     if (results.plan.contains(key)) add(all, "plan.", results.plan, {key});
   return all;
 }

@@ -99,6 +99,7 @@ void RunSession::open_device() {
 void RunSession::choose_model() {
   search_batch_ = !settings.batch && settings.max_batch;
   config = settings.resolve();
+  settings.min_lr = settings.schedule().min_lr;  // also where it is a tenth of --lr
   config.half = settings.half_type(rung, device);
   check_devices(rung, config.C, team().size);
 }

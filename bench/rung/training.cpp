@@ -145,7 +145,7 @@ double Training::timed_step(float lr) {
 }
 
 void Training::evaluate() {
-  validation_->seek(0);  // the same batches every time
+  validation_->seek(settings_.eval_skip);  // the same batches every time
   const double loss = session_.trainer->evaluate(*validation_, settings_.eval_batches);
   reporter_.evaluated(done_, loss);
   if (!settings_.until_loss) return;

@@ -109,8 +109,9 @@ void require_comparable(const Results& base, const Results& next) {
 
 std::vector<Disagreement> require_comparable_steps(const Results& base, const Results& next) {
   std::vector<Disagreement> differing = disagreements(base, next);
-  require_none(taken(differing, {"plan.model", "plan.seq", "plan.steps", "plan.data", "plan.val_data",
-                                 "plan.eval_every", "plan.eval_batches", "plan.until_loss"}));
+  require_none(
+      taken(differing, {"plan.model", "plan.seq", "plan.steps", "plan.data", "plan.val_data",
+                        "plan.eval_every", "plan.eval_batches", "plan.eval_skip", "plan.until_loss"}));
   require_common_row(base, next);
   return differing;
 }

@@ -70,12 +70,22 @@ class Parser(argparse.ArgumentParser):
             ("accumulate", number(int, 1, 65536), 1, "micro-batches in a step"),
             ("lr", RATE, 6e-4, "learning rate after warm-up"),
             ("warmup-lr-steps", FROM_ZERO, 10, "steps of linear warm-up"),
+            ("min-lr", RATE, None, "learning rate after decay; default: a tenth of --lr"),
+            ("decay-steps", FROM_ZERO, 0, "step at which cosine decay ends; 0: none"),
             ("weight-decay", RATE, 0.1, "of the matrices"),
             ("device", number(int, 0, 1023), 0, "index of the CUDA device, of a process by itself"),
             ("eval-every", FROM_ZERO, 0, "steps between validation losses; 0: none"),
             ("eval-batches", COUNT, 8, "micro-batches of a validation loss"),
+            ("eval-skip", FROM_ZERO, 0, "micro-batches of the validation data that come before those"),
             ("until-loss", number(float, 0, 1000), None, "stop at the first validation loss that is no higher"),
             ("events", FROM_ZERO, None, "write JSON lines to this file descriptor"))
+
+    def parsed(self, arguments):
+        """The options' values; the last learning rate is filled in where it was left out."""
+        settings = self.parse_args(arguments)
+        if settings.min_lr is None:
+            settings.min_lr = settings.lr / 10
+        return settings
 
 
 def number(kind, low, high):

@@ -71,8 +71,6 @@ def parser_of(name: str, about: str, rungs: dict[str, str], source: str) -> peer
     parser.add_options(
         ("batch", number(int, 1, 16384), None, "sequences in a micro-batch; default: 4, or what the rung finds"),
         ("seq", number(int, 1, 32768), None, "tokens of a sequence; default: all positions"),
-        ("min-lr", RATE, None, "learning rate after decay; default: a tenth of --lr"),
-        ("decay-steps", FROM_ZERO, 0, "step at which cosine decay ends; 0: none"),
         ("beta1", number(float, 0, 0.999999), 0.9, "AdamW's first moment"),
         ("beta2", number(float, 0, 0.999999), 0.95, "AdamW's second moment"),
         ("eps", number(float, 0, 1), 1e-8, "AdamW's epsilon"),
@@ -95,7 +93,7 @@ def parse(arguments: list[str]):
         ("compile-mode", COMPILE_MODES, "torch.compile's, from 13_cuda_graphs on"),
         ("shape-padding", ("auto", "on", "off"), "inductor's; auto: on from 10_padded_vocab on"),
         ("parameters", ("fp32", "half"), "from 05_mixed_precision on; half: they, gradients and AdamW's state in bf16"))
-    return checked(parser.parse_args(arguments))
+    return checked(parser.parsed(arguments))
 
 
 def checked(settings):
@@ -107,7 +105,6 @@ def checked(settings):
     if settings.seq > shape["max_T"]:
         raise InputError(f"T={settings.seq} is longer than the model's {shape['max_T']} positions")
     settings.rank, settings.world_size = rank_of(settings.world_size)
-    settings.min_lr = settings.lr / 10 if settings.min_lr is None else settings.min_lr
     return settings
 
 
@@ -342,6 +339,7 @@ class Run:
     def evaluate(self, run: stepladder.Run, trainer, windows) -> None:
         from pytorch_gpt2 import Batches
         validation = Batches(windows, self.config, self.device, pinned=False)
+        validation.index = self.settings.eval_skip
         loss = trainer.evaluate(validation, self.settings.eval_batches)
         run.evaluated(loss)
         print(f"validation loss {loss:.4f} after {run.done} steps", flush=True)

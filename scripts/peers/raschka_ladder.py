@@ -20,7 +20,7 @@ FILES = (HERE / "raschka_ladder.py", HERE / "raschka_gpt2.py")
 def parse(arguments: list[str]):
     parser = pytorch_ladder.parser_of("raschka_ladder", __doc__, RUNGS, pytorch_ladder.source_hash(*FILES))
     parser.set_defaults(lr=5e-4, warmup_lr_steps=0, beta2=0.999, grad_clip=0.0, batch=8)
-    return checked(parser.parse_args(arguments))
+    return checked(parser.parsed(arguments))
 
 
 def features_of(settings, device):

@@ -1,0 +1,210 @@
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <set>
+
+#include "bench/base/text.h"
+#include "bench/cli/commands.h"
+#include "bench/cli/measure.h"
+#include "bench/plan/ladder_file.h"
+#include "bench/plan/presets.h"
+#include "bench/report/trials.h"
+#include "bench/run/child.h"
+#include "bench/run/placeholders.h"
+#include "bench/run/progress.h"
+
+namespace stepladder {
+namespace {
+
+constexpr size_t kShown = 3;  // trials of each contest, in the terminal
+
+struct TuneOptions {
+  static constexpr const char* kTrials = "Trials";
+
+  std::vector<std::string> peers, lr, steps, warmups, decays;
+  MeasureOptions measure;
+
+  TuneOptions() { measure.rung.seed = 1; }  // `run` begins with another: the seeds compared later are fresh
+
+  std::vector<Option> options() {
+    std::vector<Option> all = measure.workload_options(
+        measure.ladder_options() +
+        std::vector<Option>{{"peer", &peers, "PEER",
+                             "another ladder whose trainers get the same trials: pytorch, llmc=PATH of "
+                             "train_gpt2cu, or its file",
+                             MeasureOptions::kPlan}});
+    std::erase_if(all, [](const Option& option) {
+      static const std::set<std::string> ours = {"steps", "lr", "min-lr", "warmup-lr-steps", "decay-steps"};
+      return ours.contains(option.name);
+    });
+    std::vector<Option> of_loss = measure.loss_options();
+    std::erase_if(of_loss, [](const Option& option) { return option.name == "max-steps"; });
+    for (Option& option : of_loss)
+      if (option.name == "eval-every")
+        option.help = "steps between validation losses; 0: a tenth of a trial's";
+    return std::vector<Option>{
+               {"steps", &steps, "LIST", "how long a trial is: its rate decays until then", kTrials},
+               {"lr", &lr, "LIST", "learning rates after the warm-up", kTrials},
+               {"warmup-lr-steps", &warmups, "LIST", "steps of linear warm-up; default: 10", kTrials},
+               {"decay-to", &decays, "LIST", "shares of --lr at the end of a trial; default: 0.1", kTrials},
+               {"seeds", &measure.seeds, "N", "runs of each trial, from --seed on; default: 1", kTrials,
+                Allowed{1, 1000}},
+               {"max-time", &measure.max_time, "DURATION",
+                "begin no trial that would take this call beyond it: 9m; --resume goes on", kTrials}} +
+           all + of_loss +
+           std::vector<Option>{
+               {"out", &measure.out, "FILE", "results as JSON Lines, each trial a part",
+                MeasureOptions::kFiles},
+               {"resume", &measure.resume, "", "go on with what FILE holds of the same trials",
+                MeasureOptions::kFiles},
+               {"retry-failed", &measure.retry_failed, "", "with --resume: run again what failed",
+                MeasureOptions::kFiles},
+               {"overwrite", &measure.overwrite, "", "replace the trials in FILE", MeasureOptions::kFiles},
+               wide_option(measure.wide, MeasureOptions::kFiles)};
+  }
+};
+
+/// A list option's numbers. Throws InputError for one that is not from `least` to `most`.
+std::vector<double> numbers(const char* option, const std::vector<std::string>& texts, double least,
+                            double most, bool whole) {
+  std::vector<double> all;
+  for (const std::string& text : texts) {
+    const auto number = number_from<double>(text);
+    if (!number || !(*number >= least && *number <= most) || (whole && *number != std::floor(*number)))
+      throw InputError(cat(option, ": '", text, "' is not a ", whole ? "whole " : "", "number from ",
+                           number_text(least), " to ", number_text(most)));
+    if (std::ranges::count(all, *number) == 0) all.push_back(*number);
+  }
+  return all;
+}
+
+/// A schedule that is tried.
+struct Schedule {
+  int64_t steps, warmup;
+  double share, lr;
+};
+
+/// All schedules asked for, the shortest first.
+std::vector<Schedule> schedules(const TuneOptions& options) {
+  std::vector<double> steps = numbers("--steps", options.steps, 1, 1e6, true);
+  const std::vector<double> rates = numbers("--lr", options.lr, 1e-9, 100, false);
+  const auto or_usual = [](const std::vector<std::string>& given, const char* usual) {
+    return given.empty() ? std::vector<std::string>{usual} : given;
+  };
+  const auto warmups = numbers("--warmup-lr-steps", or_usual(options.warmups, "10"), 0, 1e6, true),
+             shares = numbers("--decay-to", or_usual(options.decays, "0.1"), 0, 1, false);
+  if (steps.empty() || rates.empty())
+    throw InputError("tune: which trials? give --steps and --lr, such as --steps 400,800 --lr 3e-4,1e-3");
+  std::ranges::sort(steps);
+  if (const double warmup = std::ranges::max(warmups); warmup >= steps.front())
+    throw InputError(cat("--warmup-lr-steps ", warmup, " leaves none of --steps ", steps.front()));
+  std::vector<Schedule> all;
+  for (const double length : steps)
+    for (const double share : shares)
+      for (const double warmup : warmups)
+        for (const double lr : rates) all.push_back({std::llround(length), std::llround(warmup), share, lr});
+  return all;
+}
+
+/// Whether a program takes a rung's options, so that it can be told warm-up and decay.
+bool takes_schedule(const Program& program) {
+  return uses(program, "arguments");
+}
+
+/// The options of `run` that measure a trial of a program, as a part of the file.
+MeasureOptions trial_of(const TuneOptions& options, const Program& program, const Schedule& schedule) {
+  MeasureOptions trial = options.measure;
+  trial.brief = true;
+  trial.max_time.clear();
+  trial.rung.lr = static_cast<float>(schedule.lr);
+  trial.part =
+      cat(Trial::kPart, program.variant, "_lr", number_text(trial.rung.lr), "_steps", schedule.steps);
+  if (takes_schedule(program)) {
+    trial.rung.warmup_lr_steps = schedule.warmup;
+    trial.rung.decay_steps = schedule.steps;
+    trial.rung.min_lr = static_cast<float>(schedule.lr * schedule.share);
+    trial.part += cat("_warmup", schedule.warmup, "_to", number_text(schedule.share));
+  }
+  trial.rung.eval_skip = trial.rung.eval_batches;  // `run` evaluates on the batches before those
+  if (trial.rung.eval_every == 0)
+    trial.rung.eval_every = static_cast<int>(std::max<int64_t>(1, schedule.steps / 10));
+  trial.rounds = trial.until_loss ? std::optional(trial.seeds.value_or(1)) : std::nullopt;
+  trial.seeds = trial.until_loss ? std::nullopt : std::optional(trial.seeds.value_or(1));
+  (trial.until_loss ? trial.max_steps : trial.steps) = schedule.steps;
+  return trial;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+int tune(TuneOptions& options) {
+  const MeasureOptions& asked = options.measure;
+  const double limit = asked.max_time.empty() ? INFINITY : duration_s(asked.max_time);
+  const std::vector<Schedule> all = schedules(options);
+  Plan plan;
+  plan.ladder = ladder_at(asked.ladder.empty() ? ladder_file(asked.preset) : asked.ladder);
+  const std::vector<Program> trainers = programs(plan.ladder, asked.rungs, options.peers, asked.python);
+  for (const Program& program : trainers) plan.source_hashes[program.variant] = program.source_hash();
+  const DeviceProbe probe = require_device(asked.rung.backend, asked.rung.device);
+  const auto start = std::chrono::steady_clock::now();
+  std::map<std::string, double> per_step;  // the longest so far, of each trainer, start-up included
+  size_t left = 0, number = 0;
+  int worst = kExitOk;
+  std::set<std::string> tried;
+  // Every trainer makes a trial before any makes the next, so that all had the same where time ran out.
+  for (const Schedule& schedule : all) {
+    const auto lasts = [&](const Program& program) {
+      return per_step[program.variant] * static_cast<double>(schedule.steps);
+    };
+    double whole = 0.0;
+    for (const Program& program : trainers) whole += lasts(program);
+    for (const Program& program : trainers) {
+      const MeasureOptions trial = trial_of(options, program, schedule);
+      ++number;
+      if (!tried.insert(trial.part).second) continue;  // a trainer with a schedule of its own
+      const double expected = &program == &trainers.front() ? whole : lasts(program);
+      if (left > 0 || seconds_since(start) + expected > limit) {
+        ++left;
+        continue;
+      }
+      plan.programs = {program};
+      const auto begun = std::chrono::steady_clock::now();
+      if (!Progress::quiet)
+        std::cerr << "stepladder: trial " << number << " of " << all.size() * trainers.size() << ": "
+                  << printable(trial.part, kMaxMessage) << std::endl;
+      const int code = measure(trial, plan, probe);
+      if (code > 128) return code;  // interrupted
+      if (code != kExitOk && code != kExitInconclusive && code != kExitFailed) return code;
+      worst = std::max(worst, code);
+      double& longest = per_step[program.variant];
+      longest = std::max(longest, seconds_since(begun) / static_cast<double>(schedule.steps));
+    }
+  }
+  std::vector<Trial> ranked;
+  if (std::error_code none; std::filesystem::exists(asked.out, none)) {
+    ranked = trials_of(load_measured_parts(asked.out));
+    std::cout << section_of(ranked, kShown).terminal(asked.wide) << "\nwrote "
+              << printable(asked.out, kMaxMessage) << std::endl;
+  }
+  if (left > 0)
+    std::cerr << "stepladder: --max-time left no time for " << left << " of " << all.size() * trainers.size()
+              << " trials: the same command with --resume goes on\n";
+  const std::vector<Trial> best = best_of(ranked);
+  const bool each = std::ranges::all_of(trainers, [&](const Program& program) {
+    return std::ranges::find(best, program.variant, &Trial::trainer) != best.end();
+  });
+  return each ? kExitOk : std::max(worst, int{kExitInconclusive});
+}
+
+}  // namespace
+
+Command tune_command() {
+  return command<TuneOptions>("tune", "find each trainer's learning rate and schedule, by the same trials",
+                              tune);
+}
+
+}  // namespace stepladder
