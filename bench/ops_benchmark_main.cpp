@@ -129,11 +129,19 @@ struct OpBenchmark {
   const char* name;
   std::function<Call(Operands&)> make;
   bool half_only = false;  // on CUDA, never in f32
+  bool f32_only = false;
 };
 
-Call matmul(Operands& o, int64_t M, int64_t N, int64_t K) {
-  const Tensor out = o.x({M, N}), a = o.x({M, K}), b = o.x({N, K});
-  return [=, &ops = o.ops] { ops(Matmul{out, a, b, MatOp::NT}); };
+template <class Op = Matmul>
+Call product(Operands& o, int64_t M, int64_t N, int64_t K, MatOp how = MatOp::NT) {
+  const Tensor out = o.x({M, N}), a = how == MatOp::TN ? o.x({K, M}) : o.x({M, K}),
+               b = how == MatOp::NT ? o.x({N, K}) : o.x({K, N});
+  return [=, &ops = o.ops] { ops(Op{out, a, b, how}); };
+}
+
+/// Sgemm beside matmul/`name`.
+OpBenchmark sgemm(const char* name, std::function<Call(Operands&)> make) {
+  return {.name = name, .make = std::move(make), .f32_only = true};
 }
 
 /// A step of Muon, all its ops, on a matrix (R,C) of each layer.
@@ -208,11 +216,19 @@ const std::vector<OpBenchmark>& op_benchmarks() {
       ROW(SumRows{o.each_column(), o.x()}),
       ROW(EmbeddingBackward{o.x({o.V, o.C}), o.tokens(), o.x()}),
       ROW(PositionBackward{o.x({o.T, o.C}), o.x()}),
-      {"matmul/qkv", [](Operands& o) { return matmul(o, o.N, 3 * o.C, o.C); }},
-      {"matmul/attproj", [](Operands& o) { return matmul(o, o.N, o.C, o.C); }},
-      {"matmul/fc", [](Operands& o) { return matmul(o, o.N, 4 * o.C, o.C); }},
-      {"matmul/fcproj", [](Operands& o) { return matmul(o, o.N, o.C, 4 * o.C); }},
-      {"matmul/head", [](Operands& o) { return matmul(o, o.N, o.V, o.C); }},
+      {"matmul/qkv", [](Operands& o) { return product(o, o.N, 3 * o.C, o.C); }},
+      {"matmul/attproj", [](Operands& o) { return product(o, o.N, o.C, o.C); }},
+      {"matmul/fc", [](Operands& o) { return product(o, o.N, 4 * o.C, o.C); }},
+      {"matmul/fcproj", [](Operands& o) { return product(o, o.N, o.C, 4 * o.C); }},
+      {"matmul/head", [](Operands& o) { return product(o, o.N, o.V, o.C); }},
+      {"matmul/dfc", [](Operands& o) { return product(o, o.N, o.C, 4 * o.C, MatOp::NN); }},
+      {"matmul/dfcw", [](Operands& o) { return product(o, 4 * o.C, o.C, o.N, MatOp::TN); }},
+      {"matmul/dattprojw", [](Operands& o) { return product(o, o.C, o.C, o.N, MatOp::TN); }},
+      sgemm("sgemm/fc", [](Operands& o) { return product<Sgemm>(o, o.N, 4 * o.C, o.C); }),
+      sgemm("sgemm/head", [](Operands& o) { return product<Sgemm>(o, o.N, o.V, o.C); }),
+      sgemm("sgemm/dfc", [](Operands& o) { return product<Sgemm>(o, o.N, o.C, 4 * o.C, MatOp::NN); }),
+      sgemm("sgemm/dfcw", [](Operands& o) { return product<Sgemm>(o, 4 * o.C, o.C, o.N, MatOp::TN); }),
+      sgemm("sgemm/dattprojw", [](Operands& o) { return product<Sgemm>(o, o.C, o.C, o.N, MatOp::TN); }),
       ROW(MatmulAdd{o.squares(), o.squares(), o.squares(), MatOp::NN, o.squares(), 2.0F, -5.0F}),
       ROW(LinearForward{o.qkv(), o.x(), o.x({3 * o.C, o.C}), o.x({3 * o.C})}),
       {"linear_forward/residual",
@@ -343,7 +359,7 @@ class Machine {
                           return Call([=, &o] { o.ops(Copy{a, b}); });
                         },
                         type, &Total::bytes),
-                    best([&](Operands& o) { return matmul(o, side, side, side); }, type, &Total::flops)};
+                    best([&](Operands& o) { return product(o, side, side, side); }, type, &Total::flops)};
     }
     return at->second;
   }
@@ -428,7 +444,9 @@ void register_all(std::vector<std::unique_ptr<Machine>>& machines) {
     const DeviceInfo device = machine->ops->device().info();
     for (const OpBenchmark& op : op_benchmarks())
       for (DType type : {DType::f32, DType::bf16}) {
-        if (device.backend == "cpu" ? type != DType::f32 : type == DType::f32 ? op.half_only : !device.bf16)
+        if (device.backend == "cpu" ? type != DType::f32
+            : type == DType::f32    ? op.half_only
+                                    : op.f32_only || !device.bf16)
           continue;
 #ifndef __clang_analyzer__  // the analyzer takes Google Benchmark's registry for a leak
         benchmark::RegisterBenchmark(

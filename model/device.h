@@ -26,6 +26,7 @@ enum class Attention { automatic, cudnn, native };
 /// How a backend runs the ops; nothing here changes what they compute beyond rounding.
 struct OpsOptions {
   Attention attention = Attention::automatic;
+  bool libraries = true;       // on CUDA: open cuBLAS and cuDNN; without them only Sgemm multiplies
   bool deterministic = false;  // bitwise reproducible results, also where that is slower
   bool wide_access = true;     // 128-bit loads and stores in the fused kernels
   bool early_launch = true;    // allow programmatic dependent launch (Launch::early)

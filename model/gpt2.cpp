@@ -128,9 +128,9 @@ std::vector<RungBuild>& linked_rungs() {
   return rungs;
 }
 
-RegisterRung::RegisterRung(const char* name, const char* source_hash, TrainerFactory make) {
+RegisterRung::RegisterRung(const char* name, const char* source_hash, TrainerFactory make, bool libraries) {
   auto& rungs = linked_rungs();
-  rungs.push_back({name, source_hash, std::move(make)});
+  rungs.push_back({name, source_hash, std::move(make), libraries});
   std::ranges::sort(rungs, {}, &RungBuild::name);
 }
 

@@ -136,6 +136,8 @@ class Trainer {
   std::vector<float> next_logits(std::span<const int32_t> tokens);
 
   const Config config;
+  /// What OpsOptions::libraries is to be; a trainer that multiplies by Sgemm alone declares its own.
+  static constexpr bool kLibraries = true;
 
  protected:
   using enum DType;
@@ -163,6 +165,7 @@ struct RungBuild {
   std::string name;         // "00_fp32_baseline": the file's name
   std::string source_hash;  // hash of the file and the parts of model/ it depends on: cmake/source_hash.py
   TrainerFactory make;
+  bool libraries = true;  // Trainer::kLibraries
 };
 
 /// All rungs linked in, by name: one in a rung's own executable, all of them in the tests.
@@ -170,13 +173,14 @@ std::vector<RungBuild>& linked_rungs();
 
 /// Registers a trainer under its file's name. Last line of a variant; the build defines both macros.
 struct RegisterRung {
-  RegisterRung(const char* name, const char* source_hash, TrainerFactory make);
+  RegisterRung(const char* name, const char* source_hash, TrainerFactory make, bool libraries);
 };
 #define STEPLADDER_RUNG(TrainerClass)                                                               \
   static const ::stepladder::RegisterRung register_rung(                                            \
       STEPLADDER_RUNG_NAME, STEPLADDER_SOURCE_HASH,                                                 \
       [](Ops& ops, Arena& arena, const Config& config, const Hyper& hyper) {                        \
         return std::unique_ptr<Trainer>(std::make_unique<TrainerClass>(ops, arena, config, hyper)); \
-      })
+      },                                                                                            \
+      TrainerClass::kLibraries)
 
 }  // namespace stepladder

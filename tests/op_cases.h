@@ -272,6 +272,10 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
        CASE(Matmul{c.set_or_add("out"), c.in("a"), c.in("b"), static_cast<MatOp>(c.integer("op")),
                    c.write("out")})},
 
+      {"sgemm",
+       CASE(Sgemm{c.set_or_add("out"), c.in("a"), c.in("b"), static_cast<MatOp>(c.integer("op")),
+                  c.write("out")})},
+
       {"matmul_add",
        CASE(MatmulAdd{c.set("out"), c.in("a"), c.in("b"), static_cast<MatOp>(c.integer("op")), c.in("addend"),
                       c.number("alpha"), c.number("beta")})},

@@ -99,6 +99,10 @@ TEST(OpCpu, RoundsOnceWith16BitOperands) {
             OpCase wide(ops, arena, file, name, alias, DType::f32, type);
             OpCase narrow(ops, arena, file, name, alias, type, type);
             op_calls().at(op)(ops, wide);
+            if (op == "sgemm") {
+              EXPECT_THROW(op_calls().at(op)(ops, narrow), std::invalid_argument) << "f32 alone";
+              continue;
+            }
             op_calls().at(op)(ops, narrow);
             const auto expected = wide.results();
             for (const auto& [output, result] : narrow.results()) {
@@ -197,6 +201,15 @@ TEST(OpCpu, MatmulIsExactOnSmallIntegers) {
       }
     }
   }
+}
+
+TEST(OpCpu, SgemmNeverRoundsToTf32) {
+  Bench bench;
+  const Tensor x = bench.f32({1, 1}, 1.0F + 0x1p-20F), one = bench.f32({1, 1}, 1.0F),
+               out = bench.f32({1, 1}, kNaN);
+  bench.ops.set_matmul_precision(Precision::tf32);
+  bench.ops(Sgemm{out, x, one, MatOp::NN});
+  EXPECT_EQ(values_of(out), values_of(x));
 }
 
 // A 16-bit output holds the f32 sum over all of K, rounded once, not between two tiles.
@@ -920,6 +933,7 @@ TEST(OpCpu, MisfitShapesAndTypesThrowNamingTheOp) {
   expect_refused("matmul TN", Matmul{square, m, m, MatOp::TN});
   expect_refused("matmul NT", Matmul{bench.f32({2, 4, 4}), cube, bench.f32({3, 4, 6}), MatOp::NT});
   expect_refused("matmul NN", Matmul{v, m, w, MatOp::NN});
+  expect_refused("sgemm NN", Sgemm{square, m, m, MatOp::NN});
   expect_refused("split_qkv", SplitQkv{heads, heads, heads, cube});
   expect_refused("merge_qkv", MergeQkv{cube, heads, heads, heads});
   expect_refused("split_heads", SplitHeads{heads, m});
@@ -1006,6 +1020,7 @@ TEST(OpCpu, MisfitShapesAndTypesThrowNamingTheOp) {
   expect_refused("layernorm_forward", LayerNormForward{low, v, v, low, w, w});
   expect_refused("row_mean", RowMean{bench.as(DType::bf16, v), low});
   expect_refused("matmul NT", Matmul{square, low, m, MatOp::NT});
+  expect_refused("sgemm NT", Sgemm{bench.as(DType::bf16, square), low, low, MatOp::NT});
   expect_refused("matmul NT", Matmul{bench.as(DType::bf16, square), m, m, MatOp::NT});
   expect_refused("cross_entropy_forward", CrossEntropyForward{bench.as(DType::bf16, v), low, ids, 6});
   expect_refused("add", Add{m, m, low});

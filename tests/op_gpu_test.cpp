@@ -230,6 +230,41 @@ TEST_F(OpGpuTest, MatmulOf16BitsAccumulatesInF32AndRoundsOnce) {
   }
 }
 
+/// Extents that the tiles of Sgemm (128x128 and 128x64, 8 deep) don't divide, and products whose K is split.
+std::vector<MatmulCase> sgemm_cases() {
+  std::vector<MatmulCase> cases = matmul_cases();
+  for (const auto& [M, N, K] : {std::tuple<int64_t, int64_t, int64_t>{128, 128, 8},
+                                {256, 64, 16},
+                                {129, 132, 20},
+                                {257, 65, 9},
+                                {130, 200, 1},
+                                {2200, 260, 72},
+                                {192, 256, 4100},
+                                {65, 63, 2051}}) {
+    cases.push_back({MatOp::NN, {M, N}, {M, K}, {K, N}, K});
+    cases.push_back({MatOp::NT, {M, N}, {M, K}, {N, K}, K});
+    cases.push_back({MatOp::TN, {M, N}, {K, M}, {K, N}, K});
+  }
+  return cases;
+}
+
+TEST_F(OpGpuTest, SgemmAgreesWhateverTheExtentsAndTheWidthOfAccesses) {
+  bind(2, 64, 48);
+  const auto multiply = [](MatOp op, Write write) {
+    return [=](Ops& o, const std::vector<Tensor>& t) { o(Sgemm{t[0], t[1], t[2], op, write}); };
+  };
+  for (const MatmulCase& c : sgemm_cases()) {
+    const std::string what = cat(c.out, " of ", c.a, " and ", c.b);
+    expect_agreement(what, {out(c.out), integers(c.a), integers(c.b)}, kExact, multiply(c.op, Write::set));
+    expect_agreement(what + " added", {inout(integers(c.out)), integers(c.a), integers(c.b)}, kExact,
+                     multiply(c.op, Write::add));
+    // An output element's terms are at most 1.
+    const Tolerance rounding{kEps * roundings(c.K) * static_cast<float>(c.K), 0.0F};
+    expect_agreement(what + " reals", {out(c.out), reals(c.a), reals(c.b)}, rounding,
+                     multiply(c.op, Write::set));
+  }
+}
+
 // Computes 2 op(a) op(b) - 3 addend; in 16 bits the product may be rounded before it is added.
 TEST_F(OpGpuTest, MatmulAddAgrees) {
   bind(2, 64, 48);

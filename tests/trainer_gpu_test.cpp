@@ -212,6 +212,22 @@ TEST(RungGpu, SortsTokensOfAVocabularyThatPaddingGivesOneMoreBit) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
 }
 
+TEST(RungGpu, OwnKernelsNeedNoLibrary) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "needs a CUDA device";
+  const TempFolder folder;
+  std::filesystem::create_directory(folder / "empty");
+  write_file(folder / "text.txt", std::string(10'000, 'a'));
+  const auto train = [&](const char* rung) {
+    return run_in(folder,
+                  cat("STEPLADDER_CUDA_LIBRARIES=empty '", STEPLADDER_BIN, "/", rung,
+                      "' --backend cuda --model gpt2-tiny --vocab none --data text.txt --batch 2 --steps 2"));
+  };
+  const Outcome own = train("own_kernels"), baseline = train("00_fp32_baseline");
+  EXPECT_EQ(own.code, 0) << own.err;
+  EXPECT_NE(baseline.code, 0);
+  EXPECT_TRUE(says(baseline.err, {"cuBLAS"})) << baseline.err;
+}
+
 TEST(RungGpu, SamplesAsManyTokensAsItIsAsked) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "needs a CUDA device";
   const TempFolder folder;

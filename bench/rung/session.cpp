@@ -90,7 +90,9 @@ void RunSession::open_device() {
     const bool cuda = settings.backend == "cuda" || cuda_device_count() > 0;
     if (settings.backend != "cpu" && cuda) settings.device = world.device_among(cuda_device_count());
   }
-  ops = make_ops(settings.backend, settings.device, settings.ops_options());
+  OpsOptions how = settings.ops_options();
+  how.libraries = build.libraries || settings.profile;  // a profile's ceilings are those of the libraries
+  ops = make_ops(settings.backend, settings.device, how);
   device = ops->device().info();
   const std::string reason = unsupported_reason(rung.compute_capability, device);
   if (!reason.empty()) throw UnsupportedError(reason);

@@ -86,19 +86,27 @@ void Product::tile(const Tile& t, float beta, float* to, int64_t stride, float* 
   });
 }
 
+namespace {
+
+/// out = or += the product, in f32; `scratch` has kScratch elements for each thread where the product
+/// converts its operands.
+void multiply_into(const Cpu& cpu, const Tensor& out, const Product& product, Write write, float* scratch) {
+  float* to = out.ptr<float>();
+  product.each_tile(cpu.threads, [&](const Tile& t) {
+    float* mine = scratch ? scratch + thread_index() * Cpu::kScratch : nullptr;
+    product.tile(t, write == Write::add ? 1.0F : 0.0F, to + (t.i * product.M + t.m) * product.N + t.n,
+                 product.N, mine);
+  });
+}
+
+}  // namespace
+
 void Matmul::run(Cpu& cpu) const {
   const Product product(out, a, b, op, cpu.tf32());
   float* all_scratch = product.converts() ? cpu.scratch(kName) : nullptr;
+  if (out.dtype == DType::f32) return multiply_into(cpu, out, product, write, all_scratch);
   const int64_t M = product.M, stride = product.N;
   const bool add = write == Write::add;
-  if (out.dtype == DType::f32) {
-    float* pout = out.ptr<float>();
-    product.each_tile(cpu.threads, [&](const Tile& t) {
-      float* mine = all_scratch ? all_scratch + thread_index() * Cpu::kScratch : nullptr;
-      product.tile(t, add ? 1.0F : 0.0F, pout + (t.i * M + t.m) * stride + t.n, stride, mine);
-    });
-    return;
-  }
   with_float_type(out.dtype, [&]<class T>(T) {
     const auto fout = floats<T>(out);
     product.each_tile(cpu.threads, all_scratch, [&](const Tile& t, const float* elements) {
@@ -110,6 +118,10 @@ void Matmul::run(Cpu& cpu) const {
       }
     });
   });
+}
+
+void Sgemm::run(Cpu& cpu) const {
+  multiply_into(cpu, out, Product(out, a, b, op, /*tf32=*/false), write, nullptr);
 }
 
 void MatmulAdd::run(Cpu& cpu) const {

@@ -55,7 +55,8 @@ class Cuda final : public Device {
   void sort_tokens(const int32_t* tokens, int64_t n, int64_t V);  // token_sort.cu
   /// Matmul's product of operands that fit, in cuBLAS' terms at the current precision. cuBLAS is
   /// column-major, so it sees every matrix transposed: out^T (N,M) = op(b)^T op(a)^T. Its first operand is b,
-  /// its second a, its m, n, k are N, M, K. Throws UnsupportedError for bf16 below sm_80 and FP8 below sm_89.
+  /// its second a, its m, n, k are N, M, K. Throws UnsupportedError for bf16 below sm_80, FP8 below sm_89,
+  /// and without OpsOptions::libraries.
   LtMatmul product(const char* op, const Tensor& out, const Tensor& a, const Tensor& b, MatOp how,
                    Write write) const;  // linear_cublaslt.cpp
   /// Whether cuDNN computes this pass; otherwise our own kernels do. DeviceInfo::attention tells which, and
@@ -73,7 +74,7 @@ class Cuda final : public Device {
   Stream copy_stream;        // stream of Stage
   Event staged, received;    // the last Stage and Receive are done
   Stream collective_stream;  // stream of collectives; empty in a world of 1
-  Blas blas;
+  Blas blas;                 // empty without OpsOptions::libraries
   std::unique_ptr<MatmulPlans> matmul_plans;
   std::unique_ptr<CudnnAttention> cudnn;  // empty: not used
 
@@ -82,6 +83,7 @@ class Cuda final : public Device {
   Tensor positions, sorted_tokens, sorted_positions;  // (B*T)
   Tensor sort_scratch;
   Tensor attention_scratch;
+  Tensor gemm_scratch;  // the libraries' workspace too: products on one stream take turns
 
  private:
   /// Bytes held through allocate(); outlives this object in the deleters of its blocks.

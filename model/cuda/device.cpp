@@ -14,7 +14,7 @@ namespace stepladder {
 namespace {
 
 // The workspace that cuBLAS recommends for Hopper, and enough for earlier devices.
-constexpr int64_t kBlasWorkspace = int64_t{32} << 20;
+constexpr int64_t kGemmWorkspace = int64_t{32} << 20;
 
 // Memory that is needed after the arena is allocated: then kernels are loaded and graphs are made, and NCCL
 // connects at its first collective. On an H200 everything but the arena takes 0.6 GiB, context included, and
@@ -65,6 +65,14 @@ int select_device(int index) {
   return index;
 }
 
+std::string cublas_version() {
+  int major = 0, minor = 0, patch = 0;
+  CUBLAS_CHECK(cublas().get_property(MAJOR_VERSION, &major));
+  CUBLAS_CHECK(cublas().get_property(MINOR_VERSION, &minor));
+  CUBLAS_CHECK(cublas().get_property(PATCH_LEVEL, &patch));
+  return cat("cuBLAS ", major, '.', minor, '.', patch);
+}
+
 int attribute(cudaDeviceAttr which, int index) {
   int value = 0;
   CUDA_CHECK(cudaDeviceGetAttribute(&value, which, index));
@@ -105,7 +113,7 @@ Cuda::Cuda(int device, const OpsOptions& how)
   copy_stream = make_stream();
   staged = make_event(cudaEventDisableTiming);
   received = make_event(cudaEventDisableTiming);
-  blas = make_blas(stream.get());
+  if (options.libraries) blas = make_blas(stream.get());
   // A cuBLAS handle is a cuBLASLt handle too.
   matmul_plans = std::make_unique<MatmulPlans>(reinterpret_cast<cublasLtHandle_t>(blas.get()), stream.get());
   choose_attention();
@@ -118,11 +126,8 @@ Cuda::~Cuda() {
 DeviceInfo Cuda::info() const {
   cudaDeviceProp properties;
   CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
-  int runtime = 0, major = 0, minor = 0, patch = 0;
+  int runtime = 0;
   CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
-  CUBLAS_CHECK(cublas().get_property(MAJOR_VERSION, &major));
-  CUBLAS_CHECK(cublas().get_property(MINOR_VERSION, &minor));
-  CUBLAS_CHECK(cublas().get_property(PATCH_LEVEL, &patch));
   return {.backend = "cuda",
           .name = properties.name,
           .uuid = uuid_name(properties.uuid),
@@ -130,7 +135,7 @@ DeviceInfo Cuda::info() const {
           .total_memory = static_cast<int64_t>(properties.totalGlobalMem),
           .driver = version_name(driver_version()),
           .runtime = version_name(runtime),
-          .blas = cat("cuBLAS ", major, '.', minor, '.', patch),
+          .blas = blas ? cublas_version() : "none: own kernels",
           .attention = attention_,
           .bf16 = compute_capability >= 80};
 }
@@ -171,7 +176,7 @@ void Cuda::bind_workspace(Arena& arena, const Config& config) {
   const auto sort_words = static_cast<int64_t>(sort_bytes(n, padded_V) / sizeof(int32_t) + 1);
   const auto f32 = [&](const char* name, int64_t count) { return arena.alloc(name, DType::f32, {count}); };
   const auto i32 = [&](const char* name, int64_t count) { return arena.alloc(name, DType::i32, {count}); };
-  const Tensor blas_workspace = f32("workspace/cublas", kBlasWorkspace / int64_t{sizeof(float)});
+  const Tensor gemms = f32("workspace/gemm", kGemmWorkspace / int64_t{sizeof(float)});
   const Tensor sums = f32("workspace/partials", partial_sums);
   const Tensor token_positions = i32("workspace/positions", n);
   const Tensor in_order_positions = i32("workspace/sorted_positions", n);
@@ -181,9 +186,9 @@ void Cuda::bind_workspace(Arena& arena, const Config& config) {
       f32("workspace/attention", attention_scratch_bytes(config) / int64_t{sizeof(float)});
   if (arena.planning()) return;
 
-  // One workspace for both libraries: products on one stream take turns.
-  CUBLAS_CHECK(cublas().set_workspace(blas.get(), blas_workspace.data, blas_workspace.bytes()));
-  matmul_plans->set_workspace(blas_workspace);
+  if (blas) CUBLAS_CHECK(cublas().set_workspace(blas.get(), gemms.data, gemms.bytes()));
+  matmul_plans->set_workspace(gemms);
+  gemm_scratch = gemms;
   partials = sums;
   positions = token_positions;
   sorted_positions = in_order_positions;

@@ -29,7 +29,7 @@ void check_aligned(const char* op, const Tensor& x) {
 
 void Cuda::choose_attention() {
   attention_ = "native";
-  if (options.attention == Attention::native) return;
+  if (options.attention == Attention::native || !options.libraries) return;
   try {
     if (compute_capability < 80)
       throw UnsupportedError(cat("cuDNN attention needs sm_80, this is sm_", compute_capability));

@@ -24,6 +24,7 @@ Tensor epilogue_gradient(const Cuda& cuda, const Tensor& db, Write write, const 
 
 LtMatmul Cuda::product(const char* op, const Tensor& out, const Tensor& a, const Tensor& b, MatOp how,
                        Write write) const {
+  if (!blas) throw UnsupportedError(cat(op, " needs cuBLAS, which this trainer leaves closed: use sgemm"));
   const MatmulShape s = matmul_shape(out, a, b, how);
   const MatmulKey key{.op_a = how == MatOp::NT ? CUBLAS_OP_T : CUBLAS_OP_N,
                       .op_b = how == MatOp::TN ? CUBLAS_OP_T : CUBLAS_OP_N,

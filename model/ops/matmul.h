@@ -41,6 +41,17 @@ struct Matmul {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
+/// Matmul of f32, in full precision, by a kernel of this project where Matmul calls a library: it needs none.
+struct Sgemm {
+  static constexpr const char* kName = "sgemm";
+  Tensor out, a, b;
+  MatOp op;
+  Write write = Write::set;
+  void check() const { expect(*this, all_f32(out, a, b) && matmul_shape(out, a, b, op).fits, name_of(op)); }
+  Work work() const { return matmul_work(out, a, b, op, write); }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
 /// out = alpha * op(a) op(b) + beta * addend, rounded once; shapes as Matmul's, addend's as out's; out must
 /// not be an operand. Not for FP8.
 struct MatmulAdd {

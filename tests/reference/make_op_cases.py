@@ -615,6 +615,12 @@ def tokens_alone():
              {"tokens": integers(V, B, T), "wte": normal(V, C)}, ["out"])
 
 
+def sgemm():
+    """Sgemm's contract is Matmul's, and so are its cases."""
+    for table in (tensors, reductions):
+        table |= {name.replace("matmul.", "sgemm.", 1): x for name, x in table.items() if name.startswith("matmul.")}
+
+
 def save():
     """Writes the safetensors container: length of the header, header in JSON, data."""
     header, data = {"__metadata__": dict(sorted(reductions.items()))}, b""
@@ -649,5 +655,6 @@ products_added()
 muon()
 soft_cap()
 tokens_alone()
+sgemm()
 save()
 print(f"{DEST.name}: {len(reductions)} cases, {len(tensors)} tensors, {DEST.stat().st_size} bytes")

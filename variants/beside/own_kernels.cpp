@@ -1,0 +1,337 @@
+// A complete trainer of GPT-2, top to bottom: what it allocates, one step, forward, backward, update.
+// The loop over steps, with evaluation and checkpoints, is bench/rung/training.cpp.
+#include <algorithm>
+#include <cmath>
+
+#include "model/data.h"
+#include "model/gpt2.h"
+
+namespace stepladder {
+namespace {
+
+struct Gpt2Trainer final : Trainer {
+  // The base class has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
+  // Sgemm{c, a, b, op}: NN is c = a b, NT c = a b^T, TN c = a^T b; with Write::add the product adds to c.
+  using Trainer::Trainer;
+
+  // B sequences of T tokens; L blocks of C channels in NH heads of HS.
+  const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH, HS = config.HS();
+  // V tokens in the vocabulary, Vp with padding: wte has Vp rows, the logits have Vp columns.
+  const int64_t V = config.V, Vp = V;
+  // Type of activations and gradients.
+  const DType act = f32;
+  // Whether cuBLAS and cuDNN are opened. Sgemm needs neither: all kernels are this project's.
+  static constexpr bool kLibraries = false;
+
+  // Parameters that AdamW updates, in f32, and their copy that the passes read. wte is the output head too.
+  Params params{arena, "params", config, f32, Vp};
+  Params weights = params;
+  Params grads{arena, "grads", config, act, Vp};
+  Params adam_m{arena, "adam_m", config, f32, Vp};
+  Params adam_v{arena, "adam_v", config, f32, Vp};
+
+  // The batch, its loss, and the global norm of its gradients.
+  Tensor tokens = arena.alloc("batch/tokens", i32, {B, T});
+  Tensor targets = arena.alloc("batch/targets", i32, {B, T});
+  Tensor loss = arena.alloc("batch/loss", f32, {1});
+  Tensor norm = arena.alloc("batch/norm", f32, {1});
+
+  // Activations that the backward pass reads; index l, 0 to L - 1, is block l's.
+  Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // input of block l
+  Tensor ln1 = arena.alloc("activations/ln1", act, {L, B, T, C});
+  Tensor ln1mean = arena.alloc("activations/ln1mean", f32, {L, B, T});
+  Tensor ln1rstd = arena.alloc("activations/ln1rstd", f32, {L, B, T});
+  Tensor q = arena.alloc("activations/q", act, {L, B, NH, T, HS});
+  Tensor k = arena.alloc("activations/k", act, {L, B, NH, T, HS});
+  Tensor v = arena.alloc("activations/v", act, {L, B, NH, T, HS});
+  Tensor att = arena.alloc("activations/att", act, {L, B, NH, T, T});
+  Tensor atty = arena.alloc("activations/atty", act, {L, B, T, C});
+  Tensor res2 = arena.alloc("activations/res2", act, {L, B, T, C});  // res1 + attention
+  Tensor ln2 = arena.alloc("activations/ln2", act, {L, B, T, C});
+  Tensor ln2mean = arena.alloc("activations/ln2mean", f32, {L, B, T});
+  Tensor ln2rstd = arena.alloc("activations/ln2rstd", f32, {L, B, T});
+  Tensor fch = arena.alloc("activations/fch", act, {L, B, T, 4 * C});
+  Tensor fcgelu = arena.alloc("activations/fcgelu", act, {L, B, T, 4 * C});
+  Tensor lnf = arena.alloc("activations/lnf", act, {B, T, C});
+  Tensor lnfmean = arena.alloc("activations/lnfmean", f32, {B, T});
+  Tensor lnfrstd = arena.alloc("activations/lnfrstd", f32, {B, T});
+  Tensor logits = arena.alloc("activations/logits", act, {B, T, Vp});
+  Tensor logprobs = arena.alloc("activations/logprobs", f32, {B, T, V});
+  Tensor dlogprobs = arena.alloc("activations/dlogprobs", f32, {B, T, V});
+  Tensor losses = arena.alloc("activations/losses", f32, {B, T});
+
+  // Scratch that all blocks share.
+  Tensor mask = arena.alloc("scratch/mask", act, {T, T});
+  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
+  Tensor fctanh = arena.alloc("scratch/fctanh", act, {B, T, 4 * C});
+  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // gradient of res2 or res1
+  Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
+  Tensor lnhat = arena.alloc("scratch/lnhat", act, {B, T, C});
+  Tensor dlnhat = arena.alloc("scratch/dlnhat", act, {B, T, C});
+  Tensor mean1 = arena.alloc("scratch/mean1", f32, {B, T});
+  Tensor mean2 = arena.alloc("scratch/mean2", f32, {B, T});
+  Tensor dqkv = arena.alloc("scratch/dqkv", act, {B, T, 3 * C});
+  Tensor dfch = arena.alloc("scratch/dfch", act, {B, T, 4 * C});
+  Tensor dfcgelu = arena.alloc("scratch/dfcgelu", act, {B, T, 4 * C});
+  Tensor dgelu = arena.alloc("scratch/dgelu", act, {B, T, 4 * C});
+
+  // Scratch of attention: qkv before it is split, the heads' outputs or their gradient, other gradients.
+  Tensor qkv = arena.alloc("scratch/qkv", act, {B, T, 3 * C});
+  Tensor heads = arena.alloc("scratch/heads", act, {B, NH, T, HS});
+  Tensor dq = arena.alloc("scratch/dq", act, {B, NH, T, HS});
+  Tensor dk = arena.alloc("scratch/dk", act, {B, NH, T, HS});
+  Tensor dv = arena.alloc("scratch/dv", act, {B, NH, T, HS});
+  Tensor datt = arena.alloc("scratch/datt", act, {B, NH, T, T});
+
+  // Operands of clipping and AdamW, tensor by tensor.
+  Tensor clip = arena.alloc("scratch/clip", f32, {1});
+  std::vector<NamedTensor> ws = params.each(), gs = grads.each(), ms = adam_m.each(), vs = adam_v.each();
+  Tensor squares = arena.alloc("scratch/squares", f32, {static_cast<int64_t>(gs.size())});
+  Tensor denominator = arena.alloc("scratch/denominator", f32, {std::max({Vp, config.max_T, 4 * C}) * C});
+
+  TrainerTensors tensors() const override {
+    return {params, moments(adam_m, adam_v), weights, grads, logits, loss, norm};
+  }
+
+  void prepare() override {
+    // Called once the parameters are loaded.
+    ops(CausalMask{mask});
+  }
+
+  // ---- one step ------------------------------------------------------------------------------------------
+
+  void step(Loader& data, int64_t step, float lr) override {
+    for (int micro = 0; micro < hyper.accumulate; ++micro) {
+      const Batch batch = data.next();
+
+      load(batch);
+      if (micro == 0) zero_grad();
+      forward();
+      backward();
+      // The host gets here while the device still computes.
+    }
+    update(step, lr);
+    ops.phase(nullptr);  // ends the last phase
+  }
+
+  void zero_grad() {
+    ops.phase("zero gradients");
+    for (const Tensor& g : grads.all()) ops(Zero{g});
+    ops(Zero{loss});
+  }
+
+  void load(const Batch& batch) {
+    ops.phase("data");
+    ops(Upload{tokens, batch.tokens});
+    ops(Upload{targets, batch.targets});
+  }
+
+  // ---- forward -------------------------------------------------------------------------------------------
+
+  // For evaluation: logits and loss of a batch.
+  void forward(const Batch& batch) override {
+    load(batch);
+    forward();
+    cross_entropy();
+  }
+
+  // logits = GPT-2(tokens)
+  void forward() {
+    ops.phase("encoder");
+    ops(EncoderForward{res1[0], tokens, weights.wte, weights.wpe});  // (B,T,C)
+
+    for (int64_t l = 0; l < L; ++l) {
+      ops.phase("forward block", l);
+      layernorm_forward({ln1[l], ln1mean[l], ln1rstd[l]}, res1[l], {weights.ln1w[l], weights.ln1b[l]});
+
+      // qkv = ln1 W^T + b  (B,T,3C)
+      ops(Sgemm{qkv, ln1[l], weights.qkvw[l], MatOp::NT});
+      ops(AddColumns{qkv, qkv, weights.qkvb[l]});
+
+      // att = softmax(q k^T / sqrt(HS) + mask)  (B,NH,T,T)
+      ops(SplitQkv{q[l], k[l], v[l], qkv});
+      ops(Affine{q[l], q[l], config.attention_scale(), 0.0F});
+      ops(Sgemm{att[l], q[l], k[l], MatOp::NT});
+      ops(AddMask{att[l], mask});
+      ops(SoftmaxForward{att[l], att[l]});
+
+      // atty = att v  (B,T,C)
+      ops(Sgemm{heads, att[l], v[l], MatOp::NN});
+      ops(MergeHeads{atty[l], heads});
+
+      // res2 = res1 + atty W^T + b
+      ops(Sgemm{proj, atty[l], weights.attprojw[l], MatOp::NT});
+      ops(AddColumns{proj, proj, weights.attprojb[l]});
+      ops(Add{res2[l], res1[l], proj});
+
+      layernorm_forward({ln2[l], ln2mean[l], ln2rstd[l]}, res2[l], {weights.ln2w[l], weights.ln2b[l]});
+
+      // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
+      ops(Sgemm{fch[l], ln2[l], weights.fcw[l], MatOp::NT});
+      ops(AddColumns{fch[l], fch[l], weights.fcb[l]});
+      gelu_forward(fcgelu[l], fch[l]);
+
+      // res1 of the next block = res2 + fcgelu W^T + b
+      ops(Sgemm{proj, fcgelu[l], weights.fcprojw[l], MatOp::NT});
+      ops(AddColumns{proj, proj, weights.fcprojb[l]});
+      ops(Add{res1[l + 1], res2[l], proj});
+    }
+
+    ops.phase("classifier");
+    layernorm_forward({lnf, lnfmean, lnfrstd}, res1[L], {weights.lnfw, weights.lnfb});
+    ops(Sgemm{logits, lnf, weights.wte, MatOp::NT});  // (B,T,Vp)
+  }
+
+  // out = xhat * w + b, xhat = (x - mean) rstd, rstd = 1 / sqrt(variance + 1e-5)  (Ba et al. 2016)
+  void layernorm_forward(Normalized to, Tensor x, NormParams p) {
+    ops(RowMean{to.mean, x});
+    ops(RowRstd{to.rstd, x, to.mean, 1e-5F});
+    ops(Normalize{to.out, x, to.mean, to.rstd});
+    ops(MulColumns{to.out, to.out, p.w});
+    ops(AddColumns{to.out, to.out, p.b});
+  }
+
+  // loss += mean of -log softmax(logits)[target]
+  void cross_entropy() {
+    ops(LogSoftmaxForward{logprobs, logits});
+    ops(NllLossForward{losses, logprobs, targets});
+    ops(AddMean{loss, losses});
+  }
+
+  // out = x (1 + t) / 2, t = tanh(a (x + b x^3))  (Hendrycks and Gimpel 2016)
+  void gelu_forward(Tensor out, Tensor x) {
+    gelu_tanh(fctanh, x);
+    ops(Affine{out, fctanh, 0.5F, 0.5F});
+    ops(Mul{out, out, x});
+  }
+
+  void gelu_tanh(Tensor t, Tensor x) {
+    ops(Pow{t, x, 3});
+    ops(Affine{t, t, kGeluB, 0.0F});
+    ops(Add{t, t, x});
+    ops(Affine{t, t, kGeluA, 0.0F});
+    ops(Tanh{t, t});
+  }
+
+  // dx = dout ((1 + t) / 2 + x (1 - t^2) a (1 + 3 b x^2) / 2), t computed again
+  void gelu_backward(Tensor dx, Tensor dout, Tensor x) {
+    gelu_tanh(fctanh, x);
+    ops(Pow{dx, fctanh, 2});
+    ops(Affine{dx, dx, -1.0F, 1.0F});
+    ops(Mul{dx, dx, x});
+    ops(Pow{dgelu, x, 2});
+    ops(Affine{dgelu, dgelu, 1.5F * kGeluA * kGeluB, 0.5F * kGeluA});
+    ops(Mul{dx, dx, dgelu});
+    ops(Affine{dgelu, fctanh, 0.5F, 0.5F});
+    ops(Add{dx, dx, dgelu});
+    ops(Mul{dx, dx, dout});
+  }
+
+  // ---- backward: the loss, and gradients; those of weights are added to grads ----------------------------
+  // A comment repeats the forward line, with the shapes of its gradients: computed <- given. The gradient of
+  // "res + ..." is the gradient of both terms: dres stays as it is, and LayerNorms add to it.
+
+  void backward() {
+    const LossScale dloss{1.0F / static_cast<float>(B * T * hyper.accumulate)};
+    const Tensor dlogits = logits;  // in the same memory
+    cross_entropy();
+    ops.phase("classifier backward");
+    ops(NllLossBackward{dlogprobs, targets, dloss});
+    ops(LogSoftmaxBackward{dlogits, dlogprobs, logprobs});
+
+    ops(Sgemm{dln, dlogits, weights.wte, MatOp::NN});
+    ops(Sgemm{grads.wte, dlogits, lnf, MatOp::TN, Write::add});
+    ops(Zero{dres});
+    layernorm_backward({grads.lnfw, grads.lnfb}, {res1[L], lnfmean, lnfrstd}, weights.lnfw);
+
+    for (int64_t l = L - 1; l >= 0; --l) {
+      ops.phase("backward block", l);
+      ops(SumRows{grads.fcprojb[l], dres});
+
+      // res1 of the next block = res2 + fcgelu W^T + b  (B,T,4C) <- (B,T,C)
+      ops(Sgemm{dfcgelu, dres, weights.fcprojw[l], MatOp::NN});
+      ops(Sgemm{grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, Write::add});
+
+      // fcgelu = gelu(ln2 W^T + b)  (B,T,C) <- (B,T,4C)
+      gelu_backward(dfch, dfcgelu, fch[l]);
+      ops(SumRows{grads.fcb[l], dfch});
+      ops(Sgemm{dln, dfch, weights.fcw[l], MatOp::NN});
+      ops(Sgemm{grads.fcw[l], dfch, ln2[l], MatOp::TN, Write::add});
+
+      layernorm_backward({grads.ln2w[l], grads.ln2b[l]}, {res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]);
+      ops(SumRows{grads.attprojb[l], dres});
+
+      // res2 = res1 + atty W^T + b
+      const Tensor datty = proj;  // in the same memory
+      ops(Sgemm{datty, dres, weights.attprojw[l], MatOp::NN});
+      ops(Sgemm{grads.attprojw[l], dres, atty[l], MatOp::TN, Write::add});
+
+      // atty = att v  (B,NH,T,T) <- (B,T,C)
+      ops(SplitHeads{heads, datty});
+      ops(Sgemm{datt, heads, v[l], MatOp::NT});
+      ops(Sgemm{dv, att[l], heads, MatOp::TN});
+
+      // att = softmax(q k^T / sqrt(HS) + mask)  (B,T,3C) <- (B,NH,T,T)
+      ops(SoftmaxBackward{datt, datt, att[l]});
+      ops(Sgemm{dq, datt, k[l], MatOp::NN});
+      ops(Sgemm{dk, datt, q[l], MatOp::TN});
+      ops(Affine{dq, dq, config.attention_scale(), 0.0F});
+      ops(MergeQkv{dqkv, dq, dk, dv});
+
+      // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
+      ops(Sgemm{dln, dqkv, weights.qkvw[l], MatOp::NN});
+      ops(Sgemm{grads.qkvw[l], dqkv, ln1[l], MatOp::TN, Write::add});
+      ops(SumRows{grads.qkvb[l], dqkv});
+
+      layernorm_backward({grads.ln1w[l], grads.ln1b[l]}, {res1[l], ln1mean[l], ln1rstd[l]}, weights.ln1w[l]);
+    }
+
+    ops.phase("encoder backward");
+    ops(EmbeddingBackward{grads.wte, tokens, dres});
+    ops(PositionBackward{grads.wpe, dres});
+  }
+
+  // dres += rstd (dxhat - mean(dxhat) - xhat mean(dxhat xhat)), dxhat = dln * w; dln is used up
+  void layernorm_backward(NormParams d, NormInput x, Tensor w) {
+    ops(Normalize{lnhat, x.x, x.mean, x.rstd});
+    ops(SumRows{d.b, dln});
+    ops(MulColumns{dlnhat, dln, w});
+    ops(Mul{dln, dln, lnhat});
+    ops(SumRows{d.w, dln});
+    ops(MulColumns{dln, dln, w});
+    ops(RowMean{mean1, dlnhat});
+    ops(RowMean{mean2, dln});
+    ops(NormalizeBackward{dres, dlnhat, lnhat, mean1, mean2, x.rstd});
+  }
+
+  // ---- update --------------------------------------------------------------------------------------------
+
+  void update(int64_t step, float lr) {
+    // Clip the global norm: g *= min(1, grad_clip / norm).
+    ops.phase("clip");
+    for (size_t i = 0; i < gs.size(); ++i) ops(SumOfSquares{squares[i], gs[i].tensor});
+    ops(ClipFactor{clip, norm, squares, hyper.grad_clip});
+    for (const auto& g : gs) ops(ScaleBy{g.tensor, clip});
+
+    // AdamW (Loshchilov and Hutter 2019), one kernel per operation per tensor.
+    ops.phase("optimizer");
+    const auto rate = static_cast<float>(lr / (1.0 - std::pow(hyper.beta1, step + 1)));
+    const auto unbias = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(hyper.beta2, step + 1)));
+    for (size_t i = 0; i < ws.size(); ++i) {
+      const Tensor w = ws[i].tensor, g = gs[i].tensor, m = ms[i].tensor, s = vs[i].tensor;
+      const Tensor d = denominator.first(w.shape);
+      if (ws[i].decay) ops(Affine{w, w, 1.0F - lr * hyper.weight_decay, 0.0F});
+      ops(Lerp{m, g, 1.0F - hyper.beta1});
+      ops(Affine{s, s, hyper.beta2, 0.0F});
+      ops(AddCMul{s, g, g, 1.0F - hyper.beta2});
+      ops(Sqrt{d, s});
+      ops(Affine{d, d, unbias, hyper.eps});
+      ops(AddCDiv{w, m, d, -rate});
+    }
+  }
+};
+
+STEPLADDER_RUNG(Gpt2Trainer);
+
+}  // namespace
+}  // namespace stepladder
