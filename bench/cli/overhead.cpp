@@ -50,22 +50,10 @@ struct Cost {
   double step = 0.0, besides = 0.0;
 };
 
-/// A path for a temporary file. The destructor removes the file, if there is one.
-struct TemporaryFile {
-  std::string path;
-  explicit TemporaryFile(std::string name) : path(std::move(name)) {}
-  ~TemporaryFile() {
-    std::error_code error;
-    fs::remove(path, error);
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-};
-
 /// Runs a rung without the harness: the rung sends no events, but writes its steps' times to a file at its
 /// end. Throws Error where the rung fails.
 Cost alone(const Workload& workload) {
-  const TemporaryFile file((fs::temp_directory_path() / cat("stepladder_overhead_", ::getpid())).string());
+  const TemporaryFile file("overhead");
   std::vector<std::string> command = workload.command;
   command.insert(command.end(), {"--times", file.path});
   const auto start = std::chrono::steady_clock::now();

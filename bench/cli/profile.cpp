@@ -1,7 +1,9 @@
 #include <iostream>
+#include <optional>
 
 #include "bench/cli/commands.h"
 #include "bench/cli/measure.h"
+#include "bench/cli/temporary_file.h"
 #include "bench/plan/ladder.h"
 #include "bench/plan/presets.h"
 #include "bench/plan/programs.h"
@@ -9,6 +11,7 @@
 #include "bench/report/profile_report.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"
+#include "bench/run/counters.h"
 #include "bench/run/machine.h"
 #include "bench/run/progress.h"
 #include "bench/run/runner.h"
@@ -21,7 +24,7 @@ struct ProfileOptions {
   std::string rung, preset, out, trace, part, format = "text";
   int64_t warmup = 5;
   double timeout = 1800.0;
-  bool wide = false;
+  bool wide = false, counters = false;
   RungSettings settings;  // of the rung
 
   ProfileOptions() { settings.steps = 10; }
@@ -46,6 +49,8 @@ struct ProfileOptions {
          "whose model, sequence and first batch are the defaults; default: by the device", "Profile"},
         {"out", &out, "FILE", "a results file with the profile", "Profile"},
         {"trace", &trace, "FILE", "the last step as a timeline, for ui.perfetto.dev", "Profile"},
+        {"counters", &counters, "",
+         "DRAM and L2 traffic and instructions by kernel type, counted by ncu in a further run", "Profile"},
         part_option(part, "Profile"),
         {"format", &format, "NAME", "of what is printed", "Profile", {"text", "json", "markdown"}},
         {"warmup", &warmup, "N", "of --steps, those before the first that is traced", "Profile", {0, 1e6}},
@@ -79,6 +84,32 @@ void check_trace(const ProfileOptions& options) {
   AtomicFile probe(options.trace);
 }
 
+/// The arguments of a rung that runs as `options` say, and its program.
+std::vector<std::string> command_of(ProfileOptions options, const Workload& workload, const Rung& rung) {
+  ProfileOptions defaults;
+  defaults.settings.steps = RungSettings().steps;  // the rung's default
+  std::vector<std::string> command = {workload.program.command.front()};
+  const auto add = [&](const std::vector<std::string>& arguments) {
+    command.insert(command.end(), arguments.begin(), arguments.end());
+  };
+  add(arguments_of(options.of_rung(), defaults.of_rung()));
+  if (!options.settings.batch) add(own_batch_arguments(rung));
+  return command;
+}
+
+/// Counts what the kernels of the step after the warm-up do, in a run of its own. `trace` has a step's
+/// timeline.
+Json counters(const Ncu& ncu, ProfileOptions options, const Workload& workload, const Rung& rung,
+              const std::string& trace, const Json& profile) {
+  if (profile.at("kernels").empty())
+    throw Error("--counters needs CUPTI, which tells the op that launched a kernel: see the line `Times` without it");
+  options.settings.steps = options.warmup + 1;
+  if (!Progress::quiet) std::cerr << "stepladder: counting what the kernels of a step do, with ncu\n";
+  const auto kernels =
+      count_kernels(ncu, command_of(options, workload, rung), options.settings.steps, options.timeout);
+  return counters_by_type(ncu, kernels, load_json(trace), profile);
+}
+
 int trace(ProfileOptions& options) {
   RungSettings& settings = options.settings;
   const Rung& rung = find_rung(options.rung);
@@ -89,6 +120,12 @@ int trace(ProfileOptions& options) {
   if (!options.out.empty()) check_place(options);  // before minutes of measuring
   if (!options.trace.empty()) check_trace(options);
   const DeviceProbe probe = require_device(settings.backend, settings.device);
+  std::optional<Ncu> ncu;
+  if (options.counters) {
+    if (probe.device.backend == "cpu")
+      throw InputError("--counters are those of a CUDA device, this is the CPU");
+    ncu = find_ncu();
+  }
   const Preset& preset = preset_for(options.preset, probe.device);
   // A --model keeps its own sequence length, and a rung of the largest batch searches for its batch.
   if (!settings.model && !settings.seq) settings.seq = preset.seq;
@@ -100,16 +137,15 @@ int trace(ProfileOptions& options) {
   workload.source_hash = workload.program.source_hash();
   workload.device = probe.device;
   workload.config["model"] = *settings.model;
-  ProfileOptions defaults;
-  defaults.settings.steps = RungSettings().steps;  // the rung's default
-  workload.command = {workload.program.command.front()};
+  workload.command = command_of(options, workload, rung);
   const auto add = [&](const std::vector<std::string>& arguments) {
     workload.command.insert(workload.command.end(), arguments.begin(), arguments.end());
   };
-  add(arguments_of(options.of_rung(), defaults.of_rung()));
-  if (!settings.batch) add(own_batch_arguments(rung));
   add({"--profile", std::to_string(options.warmup)});
-  if (!options.trace.empty()) add({"--trace", options.trace});
+  std::optional<TemporaryFile> timeline;  // of --counters, unless --trace keeps it
+  if (options.counters && options.trace.empty()) timeline.emplace("timeline");
+  const std::string kept = timeline ? timeline->path : options.trace;
+  if (!kept.empty()) add({"--trace", kept});
   workload.steps = settings.steps;
   workload.warmup = options.warmup;
   workload.timeout_s = options.timeout;
@@ -134,6 +170,7 @@ int trace(ProfileOptions& options) {
                      {"backend", run.backend},
                      {"config", run.config}};
   file["profile"].update(run.profile);
+  if (ncu) file["profile"]["counters"] = counters(*ncu, options, workload, rung, kept, run.profile);
   std::cout << (options.format == "json"       ? dump(file, 2) + "\n"
                 : options.format == "markdown" ? section_of_profile(file).markdown(1)
                                                : section_of_profile(file).terminal(options.wide))

@@ -102,6 +102,38 @@ Table type_table(const Json& p) {
   return table;
 }
 
+/// A table of what the kernels of a step did by the device's counters, beside the bytes that the floor
+/// counts.
+Table counter_table(const Json& counters) {
+  constexpr double kMega = 1e-6;
+  Table table({{"type", Align::left},
+               {"kernels"},
+               {"DRAM read", Align::right, 0, false, "MB"},
+               {"DRAM written", Align::right, 0, false, "MB"},
+               {"L2", Align::right, 2, false, "MB", "what multiprocessors and copies asked the L2 cache for"},
+               {"floor", Align::right, 0, false, "MB", "bytes of the floor: each operand once"},
+               {"DRAM", Align::right, 0, false, "x floor", "below 1 where operands are still in a cache"},
+               {"instructions", Align::right, 1, false, "M", "executed by warps"}},
+              "Counters");
+  std::map<std::string, double> step;
+  const auto add = [&](const std::string& type, const Json& row) {
+    const double dram =
+        number_at(row, "dram_read_bytes").value_or(0.0) + number_at(row, "dram_written_bytes").value_or(0.0);
+    const double floor = number_at(row, "floor_bytes").value_or(0.0);
+    table.add({type, count(at(row, "count")), number(at(row, "dram_read_bytes"), 1, kMega),
+               number(at(row, "dram_written_bytes"), 1, kMega), number(at(row, "l2_bytes"), 1, kMega),
+               number(at(row, "floor_bytes"), 1, kMega), floor > 0.0 ? fixed(dram / floor, 2) : kNone,
+               number(at(row, "instructions"), 1, kMega)});
+  };
+  for (const Json& row : at(counters, "kernel_types")) {
+    add(text_at(row, "type"), row);
+    for (const auto& [field, value] : row.items())
+      if (value.is_number()) step[field] += value.get<double>();
+  }
+  add("step", step);
+  return table;
+}
+
 /// The workload of a profile; "?" where the file doesn't say.
 std::string workload_at(const Json& p) {
   const Json& config = at(p, "config");
@@ -153,6 +185,10 @@ Section section_of_profile(const Json& file) {
   section.tables.push_back(time_table(at(p, "kernel_types"), "Kernel types", "type", "type", "count"));
   if (!at(p, "kernels").empty()) section.tables.push_back(kernel_table(p));
   section.tables.push_back(op_table(p));
+  if (const Json& counters = at(p, "counters"); !counters.is_null()) {
+    section.tables.push_back(counter_table(counters));
+    section.sentences.push_back(cat("Counters: ", text_at(counters, "source"), ", one step."));
+  }
   if (const Json& ops = at(p, "ops"); !ops.empty() && ops.front().contains("types"))
     section.tables.push_back(type_table(p));
   for (const std::string& line : {sum(p), clocks(p), rates(p)})
