@@ -102,7 +102,8 @@ std::vector<std::string> command_of(ProfileOptions options, const Workload& work
 Json counters(const Ncu& ncu, ProfileOptions options, const Workload& workload, const Rung& rung,
               const std::string& trace, const Json& profile) {
   if (profile.at("kernels").empty())
-    throw Error("--counters needs CUPTI, which tells the op that launched a kernel: see the line `Times` without it");
+    throw Error(
+        "--counters needs CUPTI, which tells the op that launched a kernel: see the line `Times` without it");
   options.settings.steps = options.warmup + 1;
   if (!Progress::quiet) std::cerr << "stepladder: counting what the kernels of a step do, with ncu\n";
   const auto kernels =

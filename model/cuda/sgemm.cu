@@ -5,6 +5,8 @@
 // memory. Tiles lie in shared memory with k outermost, so that a thread reads neighbouring rows of a, and
 // columns of b, in one access. A thread keeps 8x8 sums in registers: two times four rows and two times four
 // columns.
+#include <algorithm>
+#include <climits>
 #include <limits>
 #include <type_traits>
 
@@ -236,6 +238,7 @@ void multiply(Cuda& cuda, Product f, int64_t batch, const Tensor& out) {
 void Sgemm::run(Cuda& cuda) const {
   if (out.numel() == 0) return;
   const MatmulShape s = matmul_shape(out, a, b, op);
+  stepladder::check(s.K <= INT_MAX, kName, " of ", s.K, " terms, at most ", INT_MAX);
   const Product f{.out = out.ptr<float>(),
                   .a = a.ptr<float>(),
                   .b = b.ptr<float>(),

@@ -20,7 +20,7 @@ struct Gpt2Trainer final : Trainer {
   const int64_t V = config.V, Vp = V;
   // Type of activations and gradients.
   const DType act = f32;
-  // Whether cuBLAS and cuDNN are opened. Sgemm needs neither: all kernels are this project's.
+  // Whether cuBLAS and cuDNN are opened: Sgemm needs neither, nor does any other op here.
   static constexpr bool kLibraries = false;
 
   // Parameters that AdamW updates, in f32, and their copy that the passes read. wte is the output head too.
