@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <sstream>
 
+#include "bench/report/profile_report.h"
 #include "model/error.h"
 #include "tests/files.h"
 
@@ -163,6 +165,31 @@ TEST(KernelCounters, AreSummedByTheTypeOfTheOpThatLaunchedTheKernel) {
                          counted("reduction", 1, 1, 2, 3, 4, 9.0),
                          counted("other", 2, 1100, 0, 0, 0, Json())};
   EXPECT_EQ(counters["kernel_types"], expected);
+}
+
+TEST(ProfileReport, HasATableOfTheCountersAndTheirSum) {
+  const Json rows = {{{"type", "GEMM"},
+                      {"count", 2},
+                      {"dram_read_bytes", 3e6},
+                      {"dram_written_bytes", 1e6},
+                      {"l2_bytes", 8e6},
+                      {"instructions", 5e6},
+                      {"floor_bytes", 2e6}},
+                     {{"type", "other"},
+                      {"count", 1},
+                      {"dram_read_bytes", 1e6},
+                      {"dram_written_bytes", 0},
+                      {"l2_bytes", 1e6},
+                      {"instructions", 1e6},
+                      {"floor_bytes", nullptr}}};
+  const Json counters = {{"source", "Nsight Compute 2025.3.1.0"}, {"kernel_types", rows}};
+  const Section section = section_of_profile({{"profile", {{"counters", counters}}}});
+  const auto table = std::ranges::find(section.tables, "Counters", &Table::heading);
+  ASSERT_NE(table, section.tables.end());
+  const std::string csv = table->csv();
+  EXPECT_TRUE(says(csv, {"\nGEMM,2,3.0,1.0,8.0,2.0,2.00,5.0\n", "\nother,1,1.0,0.0,1.0,-,-,1.0\n",
+                         "\nstep,3,4.0,1.0,9.0,2.0,2.50,6.0\n"}))
+      << csv;
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -9,7 +7,6 @@
 #include <iostream>
 #include <numeric>
 #include <span>
-#include <system_error>
 #include <utility>
 
 #include "bench/base/statistics.h"
@@ -17,6 +14,7 @@
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/cli/measure.h"
+#include "bench/cli/temporary_file.h"
 #include "bench/results/file.h"
 #include "bench/results/rounds.h"
 #include "bench/run/child.h"
