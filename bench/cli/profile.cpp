@@ -84,7 +84,7 @@ void check_trace(const ProfileOptions& options) {
   AtomicFile probe(options.trace);
 }
 
-/// The arguments of a rung that runs as `options` say, and its program.
+/// The command line of a rung's program that runs as `options` say.
 std::vector<std::string> command_of(ProfileOptions options, const Workload& workload, const Rung& rung) {
   ProfileOptions defaults;
   defaults.settings.steps = RungSettings().steps;  // the rung's default
@@ -102,8 +102,8 @@ std::vector<std::string> command_of(ProfileOptions options, const Workload& work
 Json counters(const Ncu& ncu, ProfileOptions options, const Workload& workload, const Rung& rung,
               const std::string& trace, const Json& profile) {
   if (profile.at("kernels").empty())
-    throw Error(
-        "--counters needs CUPTI, which tells the op that launched a kernel: see the line `Times` without it");
+    throw Error(cat("--counters needs CUPTI, to know the op that launched a kernel; times come from ",
+                    text_at(profile, "times")));
   options.settings.steps = options.warmup + 1;
   if (!Progress::quiet) std::cerr << "stepladder: counting what the kernels of a step do, with ncu\n";
   const auto kernels =
