@@ -85,7 +85,7 @@ void check_trace(const ProfileOptions& options) {
 }
 
 /// The command line of a rung's program that runs as `options` say.
-std::vector<std::string> command_of(ProfileOptions options, const Workload& workload, const Rung& rung) {
+std::vector<std::string> traced_command(ProfileOptions options, const Workload& workload, const Rung& rung) {
   ProfileOptions defaults;
   defaults.settings.steps = RungSettings().steps;  // the rung's default
   std::vector<std::string> command = {workload.program.command.front()};
@@ -107,7 +107,7 @@ Json counters(const Ncu& ncu, ProfileOptions options, const Workload& workload, 
   options.settings.steps = options.warmup + 1;
   if (!Progress::quiet) std::cerr << "stepladder: counting what the kernels of a step do, with ncu\n";
   const auto kernels =
-      count_kernels(ncu, command_of(options, workload, rung), options.settings.steps, options.timeout);
+      count_kernels(ncu, traced_command(options, workload, rung), options.settings.steps, options.timeout);
   return counters_by_type(ncu, kernels, load_json(trace), profile);
 }
 
@@ -138,7 +138,7 @@ int trace(ProfileOptions& options) {
   workload.source_hash = workload.program.source_hash();
   workload.device = probe.device;
   workload.config["model"] = *settings.model;
-  workload.command = command_of(options, workload, rung);
+  workload.command = traced_command(options, workload, rung);
   const auto add = [&](const std::vector<std::string>& arguments) {
     workload.command.insert(workload.command.end(), arguments.begin(), arguments.end());
   };
