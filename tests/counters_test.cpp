@@ -182,8 +182,9 @@ TEST(ProfileReport, HasATableOfTheCountersAndTheirSum) {
                       {"l2_bytes", 1e6},
                       {"instructions", 1e6},
                       {"floor_bytes", nullptr}}};
-  const Json counters = {{"source", "Nsight Compute 2025.3.1.0"}, {"kernel_types", rows}};
-  const Section section = section_of_profile({{"profile", {{"counters", counters}}}});
+  Json file;
+  file["profile"]["counters"] = {{"source", "Nsight Compute 2025.3.1.0"}, {"kernel_types", rows}};
+  const Section section = section_of_profile(file);
   const auto table = std::ranges::find(section.tables, "Counters", &Table::heading);
   ASSERT_NE(table, section.tables.end());
   const std::string csv = table->csv();
