@@ -28,7 +28,7 @@ constexpr int32_t kLlmcMagic = 20240326, kLlmcF32 = 3, kLlmcBf16 = 5;
 constexpr std::string_view kPrefix = "transformer.", kHead = "lm_head.";  // parts of Hugging Face's names
 constexpr std::string_view kOwnPrefix = "stepladder.";  // prefix of tensors that only Stepladder writes
 constexpr const char* kConfigKey = "stepladder.config";
-constexpr int64_t kMostExtent = 1 << 20;  // with at most 1024 layers, int64_t counts all parameters
+constexpr int64_t kMostExtent = 1 << 20, kMostLayers = 1024;  // int64_t counts all parameters
 
 // ---- elements --------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ Llmc read_llmc(const std::string& path, std::span<const std::byte> file) {
   std::tie(c.max_T, c.V, c.L, c.NH, c.C, llmc.padded_V) =
       std::tuple(header[2], header[3], header[4], header[5], header[6], header[7]);
   const auto [least, most] = std::minmax({c.max_T, c.V, c.L, c.NH, c.C, llmc.padded_V});
-  if (least <= 0 || most > kMostExtent || c.L > 1024 || llmc.padded_V < c.V || c.C % c.NH != 0)
+  if (least <= 0 || most > kMostExtent || c.L > kMostLayers || llmc.padded_V < c.V || c.C % c.NH != 0)
     throw InputError(
         cat(path, ": damaged llm.c header (", describe(c), " Vp=", llmc.padded_V, "); get the file again"));
   c = named_by_shape(c);
@@ -378,8 +378,10 @@ Config noted_sizes(const WeightsFile& file, const json& noted) {
   for (const auto& [key, size] :
        {std::pair("vocab_size", &config.V), std::pair("n_positions", &config.max_T),
         std::pair("n_embd", &config.C), std::pair("n_layer", &config.L), std::pair("n_head", &config.NH)}) {
-    if (!noted.contains(key) || !noted[key].is_number_integer() || noted[key] < 1 || noted[key] > kMostExtent)
-      throw InputError(cat(file.path(), " metadata: ", key, " is no size; use an older checkpoint"));
+    const int64_t most = size == &config.L ? kMostLayers : kMostExtent;
+    if (!noted.contains(key) || !noted[key].is_number_integer() || noted[key] < 1 || noted[key] > most)
+      throw InputError(
+          cat(file.path(), " metadata: ", key, " is no size from 1 to ", most, "; use an older checkpoint"));
     *size = noted[key].get<int64_t>();
   }
   return config;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <tuple>
+#include <utility>
 
 #include "model/random.h"
 #include "model/safetensors.h"
@@ -497,6 +498,30 @@ TEST(HuggingFace, WhatIsWrongWithAShapeNamesTheFile) {
       for (auto& offset : value["data_offsets"]) offset = offset.get<size_t>() - gone;
   data.erase(begin, gone);
   EXPECT_TRUE(says(error(container(shifted.dump(), data), R"({"n_head": 2})"), {"x.safetensors", "V "}));
+}
+
+TEST(HuggingFace, NotedSizesBeyondWhatCanBeCountedAreRefusedByName) {
+  const TempFolder folder;
+  auto file = parts_of(read_file(kHuggingFace));  // header, data
+  json sizes = {{"model_type", "stepladder_rotary"},
+                {"n_layer", 2},
+                {"n_embd", 32},
+                {"n_head", 2},
+                {"vocab_size", 128},
+                {"n_positions", 16}};
+  const auto config_of = [&] {
+    file.first["__metadata__"]["stepladder.config"] = sizes.dump();
+    write_file(folder / "x.safetensors", container(file.first.dump(), file.second));
+    return config_of_checkpoint(folder / "x.safetensors");
+  };
+  EXPECT_EQ(config_of().L, 2);
+  for (const auto& [key, most] : {std::pair("n_layer", 1024), {"n_embd", 1 << 20}, {"vocab_size", 1 << 20}}) {
+    const json good = std::exchange(sizes[key], most);
+    EXPECT_NO_THROW(config_of()) << key;
+    sizes[key] = most + 1;
+    EXPECT_TRUE(says(input_error(config_of), {"x.safetensors", key, std::to_string(most)})) << key;
+    sizes[key] = good;
+  }
 }
 
 TEST(HuggingFace, AConfigOfAnotherModelTellsNoHeads) {
