@@ -290,6 +290,7 @@ const std::vector<OpBenchmark>& op_benchmarks() {
       ROW(ScaledCausalSoftmaxBackward{o.scores(), o.scores(), o.scores(), 0.125F}),
       HALF_ROW(AttentionForward{o.x(), o.f32({o.B, o.NH, o.T}), o.qkv()}),
       HALF_ROW(AttentionBackward{o.qkv(), o.x(), o.x(), o.f32({o.B, o.NH, o.T}), o.qkv()}),
+      ROW(CachedAttention{o.x({1, o.C}), o.x({2, o.T, o.C}), o.x({1, 3 * o.C}), o.T - 1, o.NH}),
       ROW(LogSoftmaxForward{o.logp(), o.logits()}),
       ROW(LogSoftmaxBackward{o.logits(), o.logp(), o.logp()}),
       ROW(NllLossForward{o.each_row(), o.logp(), o.tokens()}),

@@ -338,6 +338,8 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
       {"attention_forward", CASE(AttentionForward{c.set("out"), c.set("lse"), c.in("qkv")})},
       {"attention_backward",
        CASE(AttentionBackward{c.set("dqkv"), c.in("dout"), c.in("out"), c.in("lse"), c.in("qkv")})},
+      {"cached_attention",
+       CASE(CachedAttention{c.set("out"), c.add("cache"), c.in("qkv"), c.integer("first"), c.integer("NH")})},
 
       {"log_softmax_forward", CASE(LogSoftmaxForward{c.set("logp"), c.in("logits")})},
       {"log_softmax_backward",

@@ -1007,6 +1007,11 @@ TEST(OpCpu, MisfitShapesAndTypesThrowNamingTheOp) {
   expect_refused("scaled_causal_softmax_forward", ScaledCausalSoftmaxForward{m, m, 1});
   expect_refused("scaled_causal_softmax_backward", ScaledCausalSoftmaxBackward{m, m, m, 1});
   expect_refused("attention_forward", AttentionForward{cube, bench.f32({2, 4, 4}), bench.f32({2, 4, 18})});
+  const Tensor grown = bench.f32({2, 6}), kept = bench.f32({2, 4, 6}), new_qkv = bench.f32({2, 18});
+  expect_refused("cached_attention", CachedAttention{grown, kept, bench.f32({3, 18}), 0, 2});
+  expect_refused("cached_attention", CachedAttention{grown, bench.f32({4, 6}), new_qkv, 0, 2});
+  expect_refused("cached_attention", CachedAttention{grown, kept, new_qkv, 3, 2});
+  expect_refused("cached_attention", CachedAttention{grown, kept, new_qkv, 0, 4});
   expect_refused("attention_backward",
                  AttentionBackward{cube, cube, cube, bench.f32({2, 3, 4}), bench.f32({2, 4, 18})});
   expect_refused("cross_entropy_forward", CrossEntropyForward{v, m, ids, 7});

@@ -37,6 +37,17 @@ void weighted_sum(Floats<F> out, int64_t n, double factor, const float* weight, 
   }
 }
 
+/// out (HS) = softmax(q k^T / sqrt(HS)) v over the first n keys; p (n) is scratch. Returns the softmax's sum.
+template <class F>
+ExpSum attend(Floats<F> out, Floats<F> q, Rows<F> k, Rows<F> v, int64_t n, int64_t HS, float* p) {
+  const float scale = 1.0F / std::sqrt(static_cast<float>(HS));
+  for (int64_t s = 0; s < n; ++s) p[s] = scale * dot(q, k[s], HS);
+  const ExpSum exps = exp_sum(Floats<float>{p}, n);
+  for (int64_t s = 0; s < n; ++s) p[s] = exp_float(p[s] - exps.top);
+  weighted_sum(out, HS, 1.0 / exps.sum, p, v, 0, n);
+  return exps;
+}
+
 /// Row i of B*NH*T: its position t, and where its head starts in (B,T,3C) and (B,T,C).
 struct HeadRow {
   int64_t t, qkv, x;
@@ -50,7 +61,6 @@ struct HeadRow {
 
 void AttentionForward::run(Cpu& cpu) const {
   const int64_t B = out.shape[0], T = out.shape[1], C = out.shape[2], NH = lse.shape[1], HS = C / NH;
-  const float scale = 1.0F / std::sqrt(static_cast<float>(HS));
   float* const threads_scratch = cpu.scratch(kName, T);
   float* plse = lse.ptr<float>();
   with_float_type(qkv.dtype, [&]<class F>(F) {
@@ -59,13 +69,26 @@ void AttentionForward::run(Cpu& cpu) const {
       const HeadRow at(i, NH, T, C);
       const auto first = fqkv + at.qkv;
       const Rows<F> q{first, 3 * C}, k{first + C, 3 * C}, v{first + 2 * C, 3 * C};
-      const int64_t n = at.t + 1;
       float* p = threads_scratch + thread_index() * Cpu::kScratch;
-      for (int64_t s = 0; s < n; ++s) p[s] = scale * dot(q[at.t], k[s], HS);
-      const ExpSum exps = exp_sum(Floats<float>{p}, n);
-      for (int64_t s = 0; s < n; ++s) p[s] = exp_float(p[s] - exps.top);
-      weighted_sum(fout + at.x + at.t * C, HS, 1.0 / exps.sum, p, v, 0, n);
-      plse[i] = static_cast<float>(exps.log());
+      plse[i] = static_cast<float>(attend(fout + at.x + at.t * C, q[at.t], k, v, at.t + 1, HS, p).log());
+    });
+  });
+}
+
+void CachedAttention::run(Cpu& cpu) const {
+  const int64_t T = rows_of(qkv), C = out.cols(), S = cache.shape[1], HS = C / NH;
+  float* const threads_scratch = cpu.scratch(kName, S);
+  with_float_type(qkv.dtype, [&]<class F>(F) {
+    const auto fout = floats<F>(out), fqkv = floats<F>(qkv), keys = floats<F>(cache), values = keys + S * C;
+    cpu.each_row(T, 2 * C, [=, from = first](int64_t t) {
+      std::copy_n((fqkv + (3 * t + 1) * C).data, C, (keys + (from + t) * C).data);
+      std::copy_n((fqkv + (3 * t + 2) * C).data, C, (values + (from + t) * C).data);
+    });
+    cpu.each_row(T * NH, (first + T) * HS, [=, from = first, heads = NH](int64_t i) {
+      const int64_t t = i / heads, head = i % heads * HS;
+      float* p = threads_scratch + thread_index() * Cpu::kScratch;
+      attend(fout + t * C + head, fqkv + 3 * t * C + head, Rows<F>{keys + head, C}, Rows<F>{values + head, C},
+             from + t + 1, HS, p);
     });
   });
 }

@@ -1,5 +1,5 @@
-// Attention: heads, masks and softmax, each as ops of its own, and fused attention in one op. q, k, v are
-// (B,NH,T,HS) each, qkv (B,T,3C).
+// Attention: heads, masks and softmax, each as ops of its own, and fused attention in one op, for training
+// and for a text that grows. q, k, v are (B,NH,T,HS) each, qkv (B,T,3C).
 #pragma once
 
 #include "model/ops/op.h"
@@ -148,6 +148,32 @@ struct AttentionForward {
   void check() const { expect(*this, attention_fits(qkv, out, lse)); }
   Work work() const {
     return {OpKind::attention, {qkv}, {out, lse}, attention_flops(2, lse, qkv), qkv.dtype};
+  }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// AttentionForward of a text that grows. The keys and values of qkv (T,3C), which are of positions `first`
+/// to first + T - 1, become rows of cache (2,S,C), keys before values; then out (T,C) is each position's
+/// attention to those up to itself, whose rows the cache has. NH heads; CUDA takes HS up to 256.
+struct CachedAttention {
+  static constexpr const char* kName = "cached_attention";
+  Tensor out, cache, qkv;
+  int64_t first, NH;
+  void check() const {
+    const int64_t T = rows_of(qkv), C = dim(out, -1);
+    expect(*this, one_float_type(out, cache, qkv) && rows_of(out) == T && dim(qkv, -1) == 3 * C &&
+                      cache.shape.rank() == 3 && cache.shape == Shape{2, cache.shape[1], C} && first >= 0 &&
+                      first + T <= cache.shape[1] && NH > 0 && C % NH == 0);
+  }
+  Work work() const {
+    const auto T = static_cast<double>(rows_of(qkv)), before = static_cast<double>(first);
+    const auto row = 2.0 * static_cast<double>(out.cols() * static_cast<int64_t>(size_of(out.dtype)));
+    const double pairs = T * before + T * (T + 1.0) / 2.0;
+    return {OpKind::attention,
+            {qkv, {cache, before * row}},
+            {out, {cache, T * row}},
+            4.0 * pairs * static_cast<double>(out.cols()),
+            qkv.dtype};
   }
   void run(Cpu&) const, run(Cuda&) const;
 };

@@ -621,6 +621,27 @@ def sgemm():
         table |= {name.replace("matmul.", "sgemm.", 1): x for name, x in table.items() if name.startswith("matmul.")}
 
 
+def growing_text():
+    for suffix, (before, T, S, NH, HS), scale in (("", (4, 3, 9, 2, 6), 1), (".first", (0, 5, 5, 3, 4), 1),
+                                                  (".one", (6, 1, 8, 1, 64), 1), (".long", (150, 2, 160, 2, 10), 1),
+                                                  (".wide", (3, 2, 5, 1, 72), 1), (".sharp", (9, 2, 16, 2, 8), 12)):
+        C = NH * HS
+        cache, qkv = normal(2, S, C, scale=scale), normal(T, 3 * C, scale=scale)
+
+        def attention(qkv, **_):
+            q, *new = qkv.split(C, -1)
+            filled = f64(cache)
+            for old, rows in zip(filled, new):
+                old[before:before + T] = rows
+            q, k, v = (x.reshape(-1, NH, HS).transpose(0, 1) for x in (q, *filled[:, :before + T]))
+            mask = torch.ones(T, before + T, dtype=torch.bool).tril(before)
+            out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            return out.transpose(0, 1).reshape(T, C), filled
+
+        case("cached_attention" + suffix, attention, {"qkv": qkv, "first": before, "NH": NH}, ["out", "cache"],
+             {"cache": cache}, reduce=before + T + HS * scale**2, replaced=["cache"])
+
+
 def save():
     """Writes the safetensors container: length of the header, header in JSON, data."""
     header, data = {"__metadata__": dict(sorted(reductions.items()))}, b""
@@ -655,6 +676,7 @@ products_added()
 muon()
 soft_cap()
 tokens_alone()
+growing_text()
 sgemm()
 save()
 print(f"{DEST.name}: {len(reductions)} cases, {len(tensors)} tensors, {DEST.stat().st_size} bytes")
