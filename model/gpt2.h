@@ -113,6 +113,7 @@ class Trainer {
   /// The architecture that files name beside the parameters: "gpt2" or, in alphabetical order, the trainer's
   /// changes to GPT-2: "stepladder_qk_norm_rotary".
   std::string architecture() const;
+  const std::set<std::string>& changes() const { return changes_; }
   /// Cap c of the logits: a stored logit x stands for c tanh(x / c), or for itself where c is 0.
   virtual float soft_cap() const { return 0.0F; }
   /// Makes `params`, the optimizer's states and `weights` whole where they are spread over ranks: all ranks
@@ -132,7 +133,8 @@ class Trainer {
   int64_t skipped_steps();
   /// Mean loss over the next `batches` of `data`. Leaves parameters and optimizer alone.
   float evaluate(Loader& data, int batches);
-  /// Logits (V) of the token after `tokens`, of which only the last T are used. Throws InputError when empty.
+  /// Logits (V) of the token after `tokens`, of which only the last T are used, by a pass over all positions:
+  /// a Decoder passes over the new ones. Throws InputError when empty.
   std::vector<float> next_logits(std::span<const int32_t> tokens);
 
   const Config config;
@@ -143,7 +145,7 @@ class Trainer {
   using enum DType;
   /// A member that a trainer declares if it changes GPT-2's parameters or what is computed from them:
   /// `change` becomes part of the architecture() that files name, and files of another architecture are
-  /// refused.
+  /// refused. model/decoder.cpp has the changes that samples are drawn with a cache for.
   struct NotGpt2 {
     NotGpt2(Trainer& trainer, const char* change);
   };

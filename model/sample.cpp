@@ -1,6 +1,7 @@
 #include "model/sample.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <numeric>
 
@@ -49,15 +50,22 @@ int64_t positions_to_sample(int64_t prompt, int64_t tokens, int64_t most) {
   return std::min(most, (length + 15) / 16 * 16);
 }
 
-std::vector<int32_t> generate(Trainer& trainer, std::span<const int32_t> prompt, int count,
-                              const SampleOptions& options) {
-  std::vector<int32_t> tokens(prompt.begin(), prompt.end());
-  if (tokens.empty()) tokens.push_back(Tokenizer::kEndOfText);
-  const auto given = static_cast<std::ptrdiff_t>(tokens.size());
-  for (int i = 0; i < count; ++i)
-    tokens.push_back(sample_token(trainer.next_logits(tokens), options, random_uniform(options.seed, i)));
-  tokens.erase(tokens.begin(), tokens.begin() + given);
-  return tokens;
+Generated generate(const NextLogits& next_logits, std::span<const int32_t> prompt, int count,
+                   const SampleOptions& options) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<int32_t> text(prompt.begin(), prompt.end());
+  if (text.empty()) text.push_back(Tokenizer::kEndOfText);
+  const auto given = static_cast<std::ptrdiff_t>(text.size());
+  Generated drawn;
+  auto start = Clock::now();
+  for (int i = 0; i < count; ++i) {
+    text.push_back(sample_token(next_logits(text), options, random_uniform(options.seed, i)));
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    (i == 0 ? drawn.first_s : drawn.rest_s) = seconds;
+    if (i == 0) start = Clock::now();
+  }
+  drawn.tokens.assign(text.begin() + given, text.end());
+  return drawn;
 }
 
 }  // namespace stepladder

@@ -1,11 +1,10 @@
-// Sampling text from a trainer.
+// Sampling text from a model.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
-
-#include "model/gpt2.h"
 
 namespace stepladder {
 
@@ -18,13 +17,21 @@ struct SampleOptions {
 /// Draws a token from `logits` (V). A pure function: `uniform`, in [0,1), decides.
 int32_t sample_token(std::span<const float> logits, const SampleOptions& options, double uniform);
 
-/// The number of positions in a forward pass that draws `tokens` tokens after a prompt of `prompt`, at most
-/// `most`; each token costs a pass over all positions. A multiple of 16 where `most` is one, as FP8's GEMMs
-/// want it.
+/// The number of positions of a model that draws `tokens` tokens after a prompt of `prompt`, at most `most`.
+/// A multiple of 16 where `most` is one, as FP8's GEMMs want it.
 int64_t positions_to_sample(int64_t prompt, int64_t tokens, int64_t most);
 
+/// What generate() drew, and the seconds that the first token took, after all of the prompt, and the others.
+struct Generated {
+  std::vector<int32_t> tokens;
+  double first_s = 0.0, rest_s = 0.0;
+};
+
+/// Computes the logits (V) of the token after a text: Decoder's or Trainer's function of this name.
+using NextLogits = std::function<std::vector<float>(std::span<const int32_t> text)>;
+
 /// `count` tokens after `prompt` (empty: end-of-text). The same tokens for the same weights and options.
-std::vector<int32_t> generate(Trainer& trainer, std::span<const int32_t> prompt, int count,
-                              const SampleOptions& options);
+Generated generate(const NextLogits& next_logits, std::span<const int32_t> prompt, int count,
+                   const SampleOptions& options);
 
 }  // namespace stepladder

@@ -167,6 +167,10 @@ def prepare(root: Path, bin_dir: Path) -> dict[str, str]:
         (checkout / folder).mkdir(parents=True)
         for shard in ("fineweb_train_000001.bin", "fineweb_val_000000.bin"):
             (checkout / folder / shard).write_bytes(tokens)
+    question = [65535, 22, 0, 1, 2, 1, 7, 1, 8, 1, 9]  # 22 bytes
+    (checkout / "llm.c/dev/data/hellaswag").mkdir()
+    (checkout / "llm.c/dev/data/hellaswag/hellaswag_val.bin").write_bytes(
+        struct.pack("<256i", 20240522, 1, 1, *[0] * 253) + struct.pack(f"<{len(question)}H", *question))
     environment = os.environ | {
         "PATH": f"{shims}:{os.environ['PATH']}", "HOME": str(root / "home"), "STEPLADDER_BIN_DIR": str(root / "bin"),
         "DOCS_MPIRUN": shutil.which("mpirun") or "", "OMPI_ALLOW_RUN_AS_ROOT": "1",

@@ -19,9 +19,11 @@
 #include "model/cpu/parallel.h"
 #include "model/data.h"
 #include "model/gpt2.h"
+#include "model/tokenizer.h"
 #include "tests/command.h"
 #include "tests/files.h"
 #include "tests/processes.h"
+#include "tests/questions.h"
 #include "tests/trainers.h"
 
 namespace stepladder {
@@ -646,7 +648,9 @@ TEST_F(RungCli, SamplingPrintsOnlyTextAndRepeats) {
   EXPECT_TRUE(first.out.starts_with("ab")) << first.out;
   EXPECT_EQ(first.out.size(), 2U + 8U + 1U) << first.out;  // one byte a token
   EXPECT_EQ(first.out, second.out);
-  EXPECT_TRUE(std::regex_match(first.err, std::regex("8 tokens in [0-9.]+ s, [0-9.]+ tokens/s\n")))
+  EXPECT_TRUE(
+      std::regex_match(first.err, std::regex("8 tokens in [0-9.]+ s: the first after [0-9.]+ ms, then "
+                                             "[0-9.]+ ms a token, [0-9.]+ tokens/s\n")))
       << first.err;
 
   Args many = args;
@@ -662,6 +666,32 @@ TEST_F(RungCli, SamplingPrintsOnlyTextAndRepeats) {
   Args without_vocabulary = args;
   *std::ranges::find(without_vocabulary, "none") = path("nowhere");
   expect_error(run(without_vocabulary), kExitUsage, path("nowhere"));
+}
+
+TEST_F(RungCli, HellaSwagIsAnsweredBesideTheValidationLossAndFromACheckpoint) {
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "ab";  // a completion that goes on so is the right one
+  write_file(path("text.txt"), text);
+  const auto token = [](const char* character) { return static_cast<uint16_t>(encode_bytes(character)[0]); };
+  const uint16_t a = token("a"), b = token("b"), c = token("c");
+  write_questions(path("questions.bin"), {{1, {a, b}, {{b, b}, {a}}}, {0, {b, a}, {{b, a}, {c}}}});
+  const Args of_text = {"--data", path("text.txt"), "--vocab", "none", "--hellaswag", path("questions.bin")};
+  Args training =
+      tiny({"--steps", "40", "--eval-every", "40", "--lr", "0.01", "--checkpoint", path("model")});
+  training.insert(training.end(), of_text.begin(), of_text.end());
+  const Result trained = run(training);
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  EXPECT_TRUE(says(trained.out, {"HellaSwag accuracy 1.0000 (2 of 2) after 40 steps"})) << trained.out;
+  Args asking = {"--backend", "cpu", "--steps", "0", "--resume", path("model")};
+  asking.insert(asking.end(), of_text.begin(), of_text.end());
+  const Result asked = run(asking);
+  EXPECT_EQ(asked.code, 0) << asked.err;
+  EXPECT_EQ(asked.out, "HellaSwag accuracy 1.0000 (2 of 2)\n");
+
+  write_file(path("foreign.bin"), "PAR1");
+  asking.back() = path("foreign.bin");
+  expect_error(run(asking), kExitUsage, path("foreign.bin"));
+  expect_error(run(tiny({"--hellaswag", path("questions.bin")})), kExitUsage, "--eval-every");
 }
 
 TEST_F(RungCli, AnEmptyPromptIsOneThatTheModelHasATokenFor) {

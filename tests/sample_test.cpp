@@ -7,6 +7,7 @@
 #include <map>
 
 #include "model/error.h"
+#include "model/gpt2.h"
 #include "model/tokenizer.h"
 #include "tests/files.h"
 
@@ -105,6 +106,10 @@ struct Speaker {
   std::unique_ptr<Ops> ops = make_cpu_ops();
   std::unique_ptr<Arena> arena;
   std::unique_ptr<Trainer> trainer;
+
+  std::vector<int32_t> draw(std::span<const int32_t> prompt, int count, const SampleOptions& options) {
+    return generate([this](auto text) { return trainer->next_logits(text); }, prompt, count, options).tokens;
+  }
 };
 
 TEST(Generate, TakesPositionsThatFp8CanMultiply) {
@@ -119,16 +124,16 @@ TEST(Generate, RepeatsItselfForASeedAndNotForAnother) {
   Speaker speaker(500);
   const std::vector<int32_t> prompt = {1, 2, 3};
   const SampleOptions options{1.0F, 0, 7}, other{1.0F, 0, 8};
-  const auto tokens = generate(*speaker.trainer, prompt, 12, options);  // more than the 8 positions
+  const auto tokens = speaker.draw(prompt, 12, options);  // more than the 8 positions
   EXPECT_EQ(tokens.size(), 12U);
-  EXPECT_EQ(generate(*speaker.trainer, prompt, 12, options), tokens);
-  EXPECT_NE(generate(*speaker.trainer, prompt, 12, other), tokens);
+  EXPECT_EQ(speaker.draw(prompt, 12, options), tokens);
+  EXPECT_NE(speaker.draw(prompt, 12, other), tokens);
 }
 
 TEST(Generate, FeedsWhatItDrewBack) {
   Speaker speaker(500);
   std::vector<int32_t> text = {1, 2, 3};
-  const auto tokens = generate(*speaker.trainer, text, 3, {0.0F, 0});
+  const auto tokens = speaker.draw(text, 3, {0.0F, 0});
   for (const int32_t token : tokens) {
     EXPECT_EQ(token, sample_token(speaker.trainer->next_logits(text), {0.0F, 0}, 0.5));
     text.push_back(token);
@@ -151,14 +156,14 @@ TEST(Generate, CountsLogitsAsATrainerCapsThem) {
 TEST(Generate, WithoutAPromptStartsAfterEndOfText) {
   Speaker speaker;
   const std::vector<int32_t> end_of_text = {Tokenizer::kEndOfText};
-  EXPECT_EQ(generate(*speaker.trainer, {}, 3, {}), generate(*speaker.trainer, end_of_text, 3, {}));
+  EXPECT_EQ(speaker.draw({}, 3, {}), speaker.draw(end_of_text, 3, {}));
 }
 
 TEST(Generate, RefusesAPromptOutsideTheVocabulary) {
   Speaker speaker(500);
   const std::vector<int32_t> prompt = {1, 500};
-  EXPECT_TRUE(says(input_error([&] { generate(*speaker.trainer, prompt, 1, {}); }), {"500"}));
-  EXPECT_TRUE(says(input_error([&] { generate(*speaker.trainer, {}, 1, {}); }), {"50256", "500"}));
+  EXPECT_TRUE(says(input_error([&] { speaker.draw(prompt, 1, {}); }), {"500"}));
+  EXPECT_TRUE(says(input_error([&] { speaker.draw({}, 1, {}); }), {"50256", "500"}));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Every rung on CUDA against the same rung on the CPU, from equal data and initialisation, for a few steps.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 #include "model/arena.h"
 #include "model/config.h"
 #include "model/data.h"
+#include "model/decoder.h"
 #include "model/device.h"
 #include "model/error.h"
 #include "model/gpt2.h"
@@ -175,6 +177,39 @@ TEST_P(TrainerGpuTest, LearnsAsOnTheCpuInTheConfigurationThatIsMeasured) {
         << got.losses[0] << ", expected " << expected.losses[0];
     EXPECT_TRUE(std::fabs(got.norms[0] - expected.norms[0]) <= first * expected.norms[0])
         << got.norms[0] << ", expected " << expected.norms[0];
+  }
+}
+
+// The decoder's logits of a text that grows beyond the positions, a token at a time, are the trainer's.
+TEST_P(TrainerGpuTest, IsReadByTheDecoderOnePositionAtATime) {
+  Config config = small_config();
+  config.half = GetParam().half;
+  Arena plan;
+  Decoder(*cuda_, plan, *GetParam().rung.make(*cuda_, plan, config, {}));
+  Arena arena(*cuda_, plan.bytes() + kPoisonBytes);
+  poison(*cuda_, arena, plan.bytes() + kPoisonBytes);
+  const auto trainer = GetParam().rung.make(*cuda_, arena, config, {});
+  Decoder decoder(*cuda_, arena, *trainer);
+  trainer->reset();
+  trainer->init(1337);
+  trainer->prepare();
+  Loader data(file_, config.B, config.T);
+  for (int step = 0; step < kSteps; ++step) trainer->step(data, step, 1e-2F);
+  trainer->gather_state();
+
+  decoder.restart();
+  std::vector<int32_t> text = {5, 300, 17};
+  // Both round 8 results a layer and 2 of the classifier; in fp32 sums of up to 4C terms too.
+  const auto roundings = static_cast<float>(8 * config.L + 2);
+  const float length = epsilon() < 0x1p-20F ? std::sqrt(4.0F * static_cast<float>(config.C)) : 1.0F;
+  while (std::ssize(text) < config.T + 2) {
+    const auto expected = trainer->next_logits(text), logits = decoder.next_logits(text);
+    float largest = 0.0F;
+    for (const float x : expected) largest = std::max(largest, std::fabs(x));
+    for (size_t i = 0; i < logits.size(); ++i)
+      ASSERT_TRUE(std::fabs(logits[i] - expected[i]) <= roundings * length * epsilon() * largest)
+          << "after " << text.size() << " tokens " << logits[i] << ", expected " << expected[i];
+    text.push_back(static_cast<int32_t>(std::ranges::max_element(expected) - expected.begin()));
   }
 }
 

@@ -95,6 +95,9 @@ std::vector<Option> RungSettings::options() {
       {"prompt", &prompt, "TEXT", "what a sample starts with", kSampling},
       {"temperature", &temperature, "X", "0 takes the most likely token", kSampling, {0, 1000}},
       {"top-k", &top_k, "N", "sample among the k most likely; 0: all", kSampling, {0, 65536}},
+      {"hellaswag", &hellaswag, "FILE",
+       "accuracy on llm.c's hellaswag_val.bin with each validation loss; with --steps 0 instead of a sample",
+       kSampling},
 
       {"init", &init, "FILE", "start from these weights: safetensors or llm.c's .bin", kFiles},
       {"resume", &resume, "FILE", "go on from a --checkpoint", kFiles},
@@ -148,6 +151,8 @@ void RungSettings::check() const {
     if (steps == 0 && given) throw InputError(cat(option, " is of training, which --steps 0 leaves out"));
   if (until_loss && eval_every == 0)
     throw InputError("--until-loss says which validation loss, --eval-every must say when to look");
+  if (!hellaswag.empty() && steps > 0 && eval_every == 0)
+    throw InputError("--hellaswag says what to answer, --eval-every must say when to ask");
   if (until_loss && independent_ranks)
     throw InputError("--until-loss: ranks that train as --independent-ranks can't stop together");
   if (profile && (*profile >= steps || !resume.empty()))

@@ -52,6 +52,7 @@ struct RungSettings {
   std::string prompt;
   float temperature = 1.0F;
   int top_k = 50;
+  std::string hellaswag;
 
   std::string init, resume, checkpoint, save_weights, times;
   int64_t checkpoint_every = 0;
@@ -92,6 +93,8 @@ struct RungSettings {
 
   Schedule schedule() const;
   SampleOptions sampling() const { return {temperature, top_k, seed}; }
+  /// Whether the run draws tokens or answers questions.
+  bool decodes() const { return steps == 0 || sample_every > 0 || !hellaswag.empty(); }
 };
 
 /// The plan of campaigns by default; see here_or_shared().

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bench/rung/session.h"
+#include "model/sample.h"
 #include "model/tokenizer.h"
 
 namespace stepladder {
@@ -20,8 +21,10 @@ class Sampler {
 
   /// The prompt's tokens.
   const std::vector<int32_t>& prompt() const { return prompt_; }
-  /// The prompt and the model's continuation.
-  std::string text(Trainer& trainer) const;
+  /// The model's continuation, by the decoder where there is one.
+  Generated draw(const RunSession& session) const;
+  /// The prompt and its continuation.
+  std::string text(const Generated& drawn) const;
 
  private:
   const RungSettings& settings_;
@@ -29,7 +32,11 @@ class Sampler {
   std::vector<int32_t> prompt_;
 };
 
-/// Prints the prompt and the model's continuation, and the speed in tokens/s on standard error.
+/// "HellaSwag accuracy 0.2955 (2967 of 10042)"
+std::string accuracy_text(size_t right, size_t questions);
+
+/// Prints the prompt and the model's continuation, and the speed on standard error; with --hellaswag its
+/// accuracy instead.
 void sample(RunSession& session);
 
 }  // namespace stepladder

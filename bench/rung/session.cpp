@@ -27,10 +27,28 @@ std::string digest_of(const Tokens& data) {
   return cat(data.size(), " tokens, ", std::hex, digest);
 }
 
-/// Bytes that a trainer of this configuration takes: its constructor run against a planning arena.
-int64_t planned_bytes(const TrainerFactory& make, Ops& ops, const Config& config, const Hyper& hyper) {
+struct Model {
+  std::unique_ptr<Trainer> trainer;
+  std::unique_ptr<Decoder> decoder;
+};
+
+/// The trainer and, where the settings want one and it knows the trainer, the decoder. Throws InputError for
+/// --hellaswag with a trainer that it doesn't know.
+Model make_model(const RunSession& session, Arena& arena, const Config& config) {
+  Model model{session.build.make(*session.ops, arena, config, session.settings.hyper), nullptr};
+  const bool known = Decoder::knows(*model.trainer);
+  if (!known && !session.settings.hellaswag.empty())
+    throw InputError(cat("--hellaswag: model/decoder.cpp does not compute ", model.trainer->architecture(),
+                         ": add its changes to GPT-2 there"));
+  if (known && session.settings.decodes())
+    model.decoder = std::make_unique<Decoder>(*session.ops, arena, *model.trainer);
+  return model;
+}
+
+/// Bytes that a model of this configuration takes: its constructors run against a planning arena.
+int64_t planned_bytes(const RunSession& session, const Config& config) {
   Arena arena;
-  make(ops, arena, config, hyper);
+  make_model(session, arena, config);
   return arena.bytes();
 }
 
@@ -41,15 +59,16 @@ int64_t room(const MemoryInfo& memory) {
 
 /// planned_bytes(), checked to fit into memory. Throws OutOfMemoryError with the bytes wanted and free, and
 /// the largest batch that would fit.
-int64_t fitting_bytes(const TrainerFactory& make, Ops& ops, const Config& config, const Hyper& hyper) {
-  const int64_t wanted = planned_bytes(make, ops, config, hyper);
-  const MemoryInfo memory = ops.device().memory();
+int64_t fitting_bytes(const RunSession& session) {
+  const Config& config = session.config;
+  const int64_t wanted = planned_bytes(session, config);
+  const MemoryInfo memory = session.ops->device().memory();
   if (wanted <= memory.free) return wanted;
   Config trial = config;
   int64_t fits = 0, too_large = config.B;  // bytes grow with the batch
   while (too_large - fits > 1) {
     trial.B = fits + (too_large - fits) / 2;
-    (planned_bytes(make, ops, trial, hyper) <= room(memory) ? fits : too_large) = trial.B;
+    (planned_bytes(session, trial) <= room(memory) ? fits : too_large) = trial.B;
   }
   throw OutOfMemoryError(cat("out of memory: B=", config.B, " T=", config.T, " wants ", bytes_text(wanted),
                              ", ", bytes_text(memory.free), " are free; ",
@@ -60,13 +79,13 @@ int64_t fitting_bytes(const TrainerFactory& make, Ops& ops, const Config& config
 
 /// The largest power of two, at most `max_batch`, for whose trainer there is room; 1 where there isn't even
 /// room for 1.
-int64_t largest_batch(const TrainerFactory& make, Ops& ops, Config config, const Hyper& hyper,
-                      int64_t max_batch) {
-  const int64_t bytes = room(ops.device().memory());
+int64_t largest_batch(const RunSession& session, int64_t max_batch) {
+  const int64_t bytes = room(session.ops->device().memory());
+  Config config = session.config;
   for (config.B = 1; 2 * config.B <= max_batch; config.B *= 2) {
     Config twice = config;
     twice.B = 2 * config.B;
-    if (planned_bytes(make, ops, twice, hyper) > bytes) break;
+    if (planned_bytes(session, twice) > bytes) break;
   }
   return config.B;
 }
@@ -134,15 +153,14 @@ void RunSession::choose_batch(const Dataset& data) {
   int64_t sequences = RungSettings::kMaxBatch;
   for (const Shard& shard : data.train->shards())
     sequences = std::min(sequences, (static_cast<int64_t>(shard.size) - 1) / config.T);
-  config.B =
-      largest_batch(build.make, *ops, config, settings.hyper, std::min(sequences, *settings.max_batch));
+  config.B = largest_batch(*this, std::min(sequences, *settings.max_batch));
   if (ranks) config.B = std::stoll(ranks->share(std::to_string(config.B)));  // one batch for all
   settings.batch = config.B;
 }
 
 int64_t RunSession::plan_memory() {
   if (rung.math == MathMode::fp8 && device.backend == "cuda") expect_fp8_extents(config);
-  bytes_ = fitting_bytes(build.make, *ops, config, settings.hyper);
+  bytes_ = fitting_bytes(*this);
   return bytes_;
 }
 
@@ -157,7 +175,9 @@ void RunSession::trace() {
 
 std::optional<TrainState> RunSession::build_trainer() {
   arena.emplace(*ops, bytes_);
-  trainer = build.make(*ops, *arena, config, settings.hyper);
+  Model model = make_model(*this, *arena, config);
+  trainer = std::move(model.trainer);
+  decoder = std::move(model.decoder);
   trainer->reset();
   std::optional<TrainState> state;
   if (!settings.resume.empty())

@@ -12,6 +12,7 @@
 #include "model/arena.h"
 #include "model/checkpoint.h"
 #include "model/data.h"
+#include "model/decoder.h"
 #include "model/gpt2.h"
 #include "model/rendezvous.h"
 
@@ -32,7 +33,7 @@ class RunSession {
   void meet(const Dataset& data, Rendezvous::OnFailure on_failure);
   /// Where no batch was asked for, chooses the largest that fits the memory and the data's shortest shard.
   void choose_batch(const Dataset& data);
-  /// Bytes of the trainer. Throws OutOfMemoryError where they don't fit.
+  /// Bytes of the trainer, and of the decoder. Throws OutOfMemoryError where they don't fit.
   int64_t plan_memory();
   /// The architecture of the trainer's parameters, "gpt2"; known before the trainer is built.
   std::string architecture() const;
@@ -55,6 +56,7 @@ class RunSession {
   std::optional<StepTracer> tracer;
   std::optional<Arena> arena;
   std::unique_ptr<Trainer> trainer;
+  std::unique_ptr<Decoder> decoder;  // reads the trainer's weights, where the settings ask for that
 
   bool is_first() const { return world.rank == 0; }
   /// The ranks that train one model.

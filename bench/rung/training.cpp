@@ -17,6 +17,7 @@
 #include "bench/rung/this_process.h"
 #include "model/atomic_file.h"
 #include "model/checkpoint.h"
+#include "model/hellaswag.h"
 #include "model/safetensors.h"
 
 namespace stepladder {
@@ -55,6 +56,7 @@ class Training {
   Loader batches_;
   std::optional<Loader> validation_;
   std::optional<Sampler> sampler_;
+  std::optional<HellaSwag> hellaswag_;
   int64_t done_ = 0;      // steps
   bool reached_ = false;  // the loss to stop at
 };
@@ -68,6 +70,8 @@ Training::Training(RunSession& session, Reporter& reporter, const Dataset& data)
   if (settings_.eval_every > 0) validation_.emplace(data.val, session.config.B, session.config.T);
   if (settings_.sample_every > 0 && session.is_first())
     sampler_.emplace(settings_, data.encoding == "bytes", session.config.V);
+  if (!settings_.hellaswag.empty())
+    hellaswag_.emplace(settings_.hellaswag, session.config.V, session.config.T);
 }
 
 void Training::resume(const TrainState& state) {
@@ -111,7 +115,7 @@ bool Training::run(Stops stops) {
     if (due(settings_.eval_every)) evaluate();
     if (due(settings_.sample_every) && sampler_)
       std::cout << "---- sample after " << done_ << " steps\n"
-                << sampler_->text(trainer) << "\n----" << std::endl;
+                << sampler_->text(sampler_->draw(session_)) << "\n----" << std::endl;
     if (due(settings_.checkpoint_every) && !last && !reached_) save();
   }
   if (!settings_.checkpoint.empty()) save();
@@ -148,6 +152,12 @@ void Training::evaluate() {
   validation_->seek(settings_.eval_skip);  // the same batches every time
   const double loss = session_.trainer->evaluate(*validation_, settings_.eval_batches);
   reporter_.evaluated(done_, loss);
+  if (hellaswag_) {  // on all ranks, none of which waits for another meanwhile
+    const size_t right = hellaswag_->right_answers(*session_.decoder, [this] {
+      if (session_.ranks) session_.ranks->progress();
+    });
+    std::cout << accuracy_text(right, hellaswag_->size()) << " after " << done_ << " steps" << std::endl;
+  }
   if (!settings_.until_loss) return;
   const bool reached = loss <= *settings_.until_loss;
   reached_ = session_.ranks ? session_.ranks->any(reached) : reached;
