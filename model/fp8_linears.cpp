@@ -1,5 +1,7 @@
 #include "model/fp8_linears.h"
 
+#include <vector>
+
 #include "model/error.h"
 
 namespace stepladder {
@@ -129,6 +131,15 @@ void Fp8Linears::calibrate(Ops& ops, float largest, const std::function<void()>&
     ops(Zero{history});
     update_scales(ops);
   }
+  // A gradient that came through weights of 0 is 0, and tells nothing of the next step's.
+  const Tensor gradients = history[1];
+  std::vector<float> magnitudes(static_cast<size_t>(gradients.numel()));
+  ops(Download{magnitudes.data(), gradients});
+  for (size_t newest_at = 0; newest_at < magnitudes.size(); newest_at += kWindow)
+    if (magnitudes[newest_at] == 0.0F) magnitudes[newest_at] = largest;
+  ops(Upload{gradients, magnitudes.data()});
+  ops(Zero{amax});
+  update_scales(ops);
 }
 
 }  // namespace stepladder

@@ -52,7 +52,7 @@ class Fp8Linears {
   /// Unless a checkpoint has brought a history, makes one by calling `pass`, a batch forward and backward,
   /// twice. In the first pass gradients have a scale for `largest`, which no gradient of a logit exceeds.
   /// With that scale small gradients may underflow; the pass finds scales that fit, so that the second pass
-  /// sees all magnitudes.
+  /// sees all magnitudes. A gradient that is 0, as where projections begin at 0, keeps that scale.
   void calibrate(Ops& ops, float largest, const std::function<void()>& pass) const;
 
   Tensor amax;     // largest magnitudes since it was last zeroed

@@ -8,15 +8,21 @@
 
 namespace stepladder {
 Params::Params(Arena& arena, const std::string& group, const Config& config, DType dtype, int64_t rows,
-               bool positions)
+               int64_t layers, bool positions)
     : ParameterGroup(arena, group, dtype) {
-  const int64_t L = config.L, C = config.C, V = config.V;
+  const int64_t L = config.L, C = config.C, V = config.V, Lp = layers > 0 ? layers : L;
   const Init normal = Init::normal(0.02F), ones = Init::ones(),
              residual = Init::normal(0.02F / std::sqrt(2.0F * static_cast<float>(L)));
   const auto bias = [](const char* name) { return Parameter{.name = name}; };
   const auto gain = [&](const char* name) { return Parameter{.name = name, .init = ones}; };
-  const auto matrix = [](const char* name, Init init) {
-    return Parameter{.name = name, .init = init, .decay = true, .gemm = true, .conv1d = true};
+  const auto matrix = [&](const char* name, Init init) {
+    return Parameter{.name = name,
+                     .init = init,
+                     .decay = true,
+                     .gemm = true,
+                     .conv1d = true,
+                     .whole = layers > 0,
+                     .rows = Lp > L ? L : 0};
   };
   wte = declare("wte", {rows > 0 ? rows : V, C},
                 {.name = "wte.weight", .init = normal, .decay = true, .gemm = true, .rows = V});
@@ -24,15 +30,15 @@ Params::Params(Arena& arena, const std::string& group, const Config& config, DTy
     wpe = declare("wpe", {config.max_T, C}, {.name = "wpe.weight", .init = normal, .decay = true});
   ln1w = declare("ln1w", {L, C}, gain("h.*.ln_1.weight"));
   ln1b = declare("ln1b", {L, C}, bias("h.*.ln_1.bias"));
-  qkvw = declare("qkvw", {L, 3 * C, C}, matrix("h.*.attn.c_attn.weight", normal));
+  qkvw = declare("qkvw", {Lp, 3 * C, C}, matrix("h.*.attn.c_attn.weight", normal));
   qkvb = declare("qkvb", {L, 3 * C}, bias("h.*.attn.c_attn.bias"));
-  attprojw = declare("attprojw", {L, C, C}, matrix("h.*.attn.c_proj.weight", residual));
+  attprojw = declare("attprojw", {Lp, C, C}, matrix("h.*.attn.c_proj.weight", residual));
   attprojb = declare("attprojb", {L, C}, bias("h.*.attn.c_proj.bias"));
   ln2w = declare("ln2w", {L, C}, gain("h.*.ln_2.weight"));
   ln2b = declare("ln2b", {L, C}, bias("h.*.ln_2.bias"));
-  fcw = declare("fcw", {L, 4 * C, C}, matrix("h.*.mlp.c_fc.weight", normal));
+  fcw = declare("fcw", {Lp, 4 * C, C}, matrix("h.*.mlp.c_fc.weight", normal));
   fcb = declare("fcb", {L, 4 * C}, bias("h.*.mlp.c_fc.bias"));
-  fcprojw = declare("fcprojw", {L, C, 4 * C}, matrix("h.*.mlp.c_proj.weight", residual));
+  fcprojw = declare("fcprojw", {Lp, C, 4 * C}, matrix("h.*.mlp.c_proj.weight", residual));
   fcprojb = declare("fcprojb", {L, C}, bias("h.*.mlp.c_proj.bias"));
   lnfw = declare("lnfw", {C}, gain("ln_f.weight"));
   lnfb = declare("lnfb", {C}, bias("ln_f.bias"));

@@ -34,18 +34,19 @@ struct Params : ParameterGroup {
   /// projections 0.02 / sqrt(2L); biases 0, LayerNorm 1.
   Params(Arena& arena, const std::string& group, const Config& config, DType dtype = DType::f32,
          int64_t rows = 0)
-      : Params(arena, group, config, dtype, rows, /*positions=*/true) {}
+      : Params(arena, group, config, dtype, rows, /*layers=*/0, /*positions=*/true) {}
 
  protected:
   Params(Arena& arena, const std::string& group, const Config& config, DType dtype, int64_t rows,
-         bool positions);
+         int64_t layers, bool positions);
 };
 
-/// GPT-2's parameters without position embeddings: wpe is empty.
+/// GPT-2's parameters without position embeddings: wpe is empty. Stacks of matrices get `layers` layers, of
+/// which the first L are GPT-2's, and ranks share out whole layers of them; 0: L, and ranks cut anywhere.
 struct ParamsWithoutPositions : Params {
   ParamsWithoutPositions(Arena& arena, const std::string& group, const Config& config,
-                         DType dtype = DType::f32, int64_t rows = 0)
-      : Params(arena, group, config, dtype, rows, /*positions=*/false) {}
+                         DType dtype = DType::f32, int64_t rows = 0, int64_t layers = 0)
+      : Params(arena, group, config, dtype, rows, layers, /*positions=*/false) {}
 };
 
 /// Hyperparameters of AdamW, clipping and accumulation. Defaults are build-nanogpt's.

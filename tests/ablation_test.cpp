@@ -178,7 +178,7 @@ TEST(Ablations, LearnWhatTheBaselineLearns) {
 TEST(Ablations, OfTheLadderOfLearningGiveTheLossesOfPyTorch) {
   for (const Ablation& ablation : built())
     if (!ladder().listed(ablation.rung.name))
-      expect_learning_parity(ablation.name, *make_cpu_ops(), DType::f32, 1e-5);
+      expect_learning_parity(ablation.name, ablation.name, *make_cpu_ops(), DType::f32, 1e-5);
 }
 
 TEST(Ablations, HaveRoomForMorePositionsThanTokens) {

@@ -17,7 +17,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 HARNESS = ("stepladder", "ops_benchmark")
-PROGRAM = r"(?:stepladder|ops_benchmark|fp8(?:_recompute|_zero1)?|recompute|\d\d_\w+)"
+PROGRAM = r"(?:stepladder|ops_benchmark|fp8(?:_recompute|_zero1|_muon)?|muon_zero1|recompute|\d\d_\w+)"
 SMALL = "--backend cpu --model gpt2-tiny --seq 16 --batch 2"
 LIMIT_S = 300
 SHORT = "--steps 3 --warmup 1 --rounds 1"

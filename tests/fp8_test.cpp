@@ -229,7 +229,7 @@ TEST_F(Fp8Ops, QuantizeToFitScalesEachMatrixByItself) {
   }
 }
 
-TEST_F(Fp8Ops, GeluIsQuantizedUnrounded) {
+TEST_F(Fp8Ops, ActivationsAreQuantizedUnrounded) {
   const Tensor x = random({32, 48}, 4, 3.0F), dout = random({32, 48}, 5);
   const Tensor out = arena_->alloc("gelu", DType::f32, {32, 48}),
                wide = arena_->alloc("x", DType::f32, {32, 48});
@@ -242,21 +242,33 @@ TEST_F(Fp8Ops, GeluIsQuantizedUnrounded) {
     EXPECT_EQ(values(qt), values(turned));
     EXPECT_EQ(*q.amax, *expected.amax);
   };
+  const auto expect_bias_gradient = [&](const Tensor& dbias) {
+    const Tensor exact = f32({48}, std::vector<float>(48, 1.0F)),
+                 sums = bf16({48}, std::vector<float>(48, 0.0F));
+    (*ops_)(SumRows{exact, out});
+    (*ops_)(Copy{sums, exact});
+    EXPECT_EQ(values(dbias), values(sums));
+  };
   const Tensor q = fp8(DType::f8e4m3, {32, 48}, 0x1p-6F), qt = transpose_of(q);
-  (*ops_)(QuantizeGelu{q, qt, x});
-  (*ops_)(BiasGeluForward{out, wide, f32({48}, std::vector<float>(48, 0.0F))});
-  expect_quantized(q, qt);
-
   const Tensor dq = fp8(DType::f8e5m2, {32, 48}, 0x1p-12F), dqt = transpose_of(dq);
-  const Tensor dbias = bf16({48}, std::vector<float>(48, 1.0F)),
-               sums = bf16({48}, std::vector<float>(48, 0.0F));
-  (*ops_)(QuantizeGeluBackward{dq, dqt, dbias, dout, x});
+  (*ops_)(QuantizeGelu{q, qt, x});
+  (*ops_)(GeluForward{out, wide});
+  expect_quantized(q, qt);
+  const Tensor of_gelu = bf16({48}, std::vector<float>(48, 1.0F));
+  (*ops_)(QuantizeGeluBackward{dq, dqt, of_gelu, dout, x});
   (*ops_)(GeluBackward{out, dwide, wide});
   expect_quantized(dq, dqt);
-  const Tensor exact = f32({48}, std::vector<float>(48, 1.0F));
-  (*ops_)(SumRows{exact, out});
-  (*ops_)(Copy{sums, exact});
-  EXPECT_EQ(values(dbias), values(sums));
+  expect_bias_gradient(of_gelu);
+
+  *q.amax = *dq.amax = 0.0F;
+  (*ops_)(QuantizeReluSquared{q, qt, x});
+  (*ops_)(ReluSquaredForward{out, wide});
+  expect_quantized(q, qt);
+  const Tensor of_relu = bf16({48}, std::vector<float>(48, 1.0F));
+  (*ops_)(QuantizeReluSquaredBackward{dq, dqt, of_relu, dout, x});
+  (*ops_)(ReluSquaredBackward{out, dwide, wide});
+  expect_quantized(dq, dqt);
+  expect_bias_gradient(of_relu);
 }
 
 TEST_F(Fp8Ops, SlopesOfGeluAreItsDerivativeInE4m3AndMultiplyTheGradient) {
@@ -497,6 +509,9 @@ TEST_F(Fp8Ops, RefusesWhatFp8IsNot) {
   EXPECT_THROW((*ops_)(Quantize{a, transpose_of(d), x, {}}), std::invalid_argument) << "two scales";
   EXPECT_THROW((*ops_)(Quantize{x, {}, x, {}}), std::invalid_argument);
   EXPECT_THROW((*ops_)(Transpose{a, a}), std::invalid_argument);
+  EXPECT_THROW((*ops_)(QuantizeReluSquared{{}, {}, x}), std::invalid_argument);
+  EXPECT_THROW((*ops_)(QuantizeReluSquaredBackward{d, {}, random({16}, 2), x, x}), std::invalid_argument)
+      << "a bias of rows";
   const Tensor rows = f32({16}, std::vector<float>(16)), w = random({32}, 2), at = transpose_of(a);
   EXPECT_THROW((*ops_)(QuantizeLayerNorm{a, a, rows, rows, x, w, w}), std::invalid_argument)
       << "not transposed";
@@ -529,18 +544,22 @@ TEST(Fp8Extents, ThoseThatAGpuCannotMultiplyNameTheOptionToChange) {
   EXPECT_TRUE(names(tokens, "--batch") && names(tokens, "--seq") && !names(tokens, "--channels")) << tokens;
 }
 
-TEST(Fp8Rung, EveryGemmIsOfFp8) {
-  Training run("fp8");
-  run.losses(1);
-  int gemms = 0;
-  for (const std::string& call : run.recording.calls) {
-    if (!call.starts_with("matmul") && !call.starts_with("linear_")) continue;
-    EXPECT_NE(call.find("f8e4m3"), std::string::npos) << call;
-    ++gemms;
+TEST(Fp8Rung, EveryGemmOfThePassesIsOfFp8) {
+  for (const char* rung : {"fp8", "fp8_muon"}) {
+    Training run(rung);
+    run.losses(1);
+    int gemms = 0, of_muon = 0;
+    for (const std::string& call : run.recording.calls) {
+      if (!call.starts_with("matmul") && !call.starts_with("linear_")) continue;
+      const bool fp8 = call.find("f8e4m3") != std::string::npos;
+      ++(fp8 ? gemms : of_muon);
+    }
+    // Calls of GEMMs in four passes (a step, before it one to warm up and two to set scales): forward, dgrad
+    // and wgrad of four layers in each block, and of the head.
+    EXPECT_EQ(gemms, (1 + 3) * 3 * (4 * run.config.L + 1)) << rung;
+    // Three products in each of five iterations, for four stacks of matrices.
+    EXPECT_EQ(of_muon, run.trainer->architecture() == kGpt2 ? 0 : 3 * 5 * 4) << rung;
   }
-  // Calls of GEMMs in four passes (a step, before it one to warm up and two to set scales): forward, dgrad
-  // and wgrad of four layers in each block, and of the head.
-  EXPECT_EQ(gemms, (1 + 3) * 3 * (4 * run.config.L + 1));
 }
 
 TEST(Fp8Rung, ShowsNanOfAWeightInTheLoss) {
@@ -572,16 +591,31 @@ TEST(Fp8Rung, EvaluatingLeavesTrainingAlone) {
 TEST(Fp8Rung, ResumesBitForBit) {
   TempFolder folder;
   const std::string path = folder / "half.ckpt";
-  Training whole("fp8"), first("fp8"), rest("fp8");
-  auto losses = whole.losses(6);
-  first.losses(3);
-  save_checkpoint(path, *first.ops, *first.trainer, {.step = 3, .batch = 3, .seed = 1337});
+  for (const char* rung : {"fp8", "fp8_muon"}) {
+    Training whole(rung), first(rung), rest(rung);
+    auto losses = whole.losses(6);
+    first.losses(3);
+    save_checkpoint(path, *first.ops, *first.trainer, {.step = 3, .batch = 3, .seed = 1337});
+    load_checkpoint(path, *rest.ops, *rest.trainer, rest.config);
+    rest.trainer->prepare();
+    rest.data.seek(3);
+    rest.done = 3;
+    losses.erase(losses.begin(), losses.begin() + 3);
+    EXPECT_EQ(rest.losses(3), losses) << rung;
+  }
+}
+
+TEST(Fp8Rung, TakesACheckpointOfItsParentOnTheLadderOfLearning) {
+  TempFolder folder;
+  const std::string path = folder / "half.ckpt";
+  Training in_bf16("06_zero_projections"), rest("fp8_muon");
+  in_bf16.losses(20);
+  save_checkpoint(path, *in_bf16.ops, *in_bf16.trainer, {.step = 20, .batch = 20, .seed = 1337});
   load_checkpoint(path, *rest.ops, *rest.trainer, rest.config);
   rest.trainer->prepare();
-  rest.data.seek(3);
-  rest.done = 3;
-  losses.erase(losses.begin(), losses.begin() + 3);
-  EXPECT_EQ(rest.losses(3), losses);
+  rest.data.seek(20);
+  rest.done = 20;
+  expect_close(rest.losses(5), in_bf16.losses(5), our_rung("fp8")->tolerance);
 }
 
 TEST(Fp8Rung, CalibratesBeforeTheFirstStepCounts) {
@@ -602,8 +636,28 @@ TEST(Fp8Rung, CalibratesBeforeTheFirstStepCounts) {
   EXPECT_NEAR(last[0] / last[1], 1.0F, 0.5F);
 }
 
+TEST(Fp8Rung, AGradientThroughWeightsOfZeroKeepsTheScaleOfTheLargest) {
+  Training run("fp8_muon");
+  const int64_t L = run.config.L;
+  const float largest = 1.0F / static_cast<float>(run.config.B * run.config.T);
+  // Projections begin at 0: no gradient reaches what is before them in the first step.
+  const Tensor history = run.trainer->tensors().fp8_history;
+  for (const bool first : {true, false}) {
+    run.losses(1);
+    for (const int64_t kind : {Fp8Linears::kQkv, Fp8Linears::kFc})
+      for (int64_t l = 0; l < L; ++l) {
+        const float newest = run.values(history[1][kind * L + l])[0];
+        EXPECT_GT(newest, 0.0F);
+        EXPECT_EQ(newest == largest, first) << newest;
+      }
+    for (int64_t l = 0; l < L; ++l)
+      EXPECT_NE(run.values(history[1][Fp8Linears::kFcproj * L + l])[0], largest) << "known from the start";
+  }
+}
+
 TEST(Fp8Rung, NeedsTheRangeOfBf16) {
-  EXPECT_THROW(Training("fp8", DType::f16), UnsupportedError);
+  for (const char* rung : {"fp8", "fp8_muon"})
+    EXPECT_THROW(Training(rung, DType::f16), UnsupportedError) << rung;
 }
 
 }  // namespace

@@ -233,7 +233,7 @@ TEST_F(HarnessCli, BashCompletesCommandsOptionsAndWhatTheyTake) {
   EXPECT_EQ(completed("run --backend ="), "auto cpu cuda\n");
   EXPECT_EQ(completed("run --rungs 00,13"), "00,13_cuda_graphs\n");
   EXPECT_EQ(completed("profile 13"), "13_cuda_graphs\n");
-  EXPECT_EQ(completed("train fp8_"), "fp8_recompute fp8_zero1\n");
+  EXPECT_EQ(completed("train fp8_"), "fp8_recompute fp8_zero1 fp8_muon\n");
   EXPECT_EQ(completed("resume 13"), "\n") << "which takes a file";
   EXPECT_EQ(completed("check-trainer 13"), "\n") << "which takes a command";
   EXPECT_EQ(completed("run --check"), "\n") << "which help hides";

@@ -110,10 +110,12 @@ inline void load_learning_weights(const ParityTraining& training) {
 }
 
 /// Expects PyTorch's loss at each step, and in f32 its gradient norm, within `tolerance`, for a trainer of
-/// the ladder of learning or one of its ablations.
-inline void expect_learning_parity(const std::string& name, Ops& ops, DType half, double tolerance) {
+/// the ladder of learning or one of its ablations. `algorithm` names the trainer that learns the same and has
+/// losses of PyTorch's.
+inline void expect_learning_parity(const std::string& name, const std::string& algorithm, Ops& ops,
+                                   DType half, double tolerance) {
   const auto reference =
-      nlohmann::json::parse(read_file(parity_folder() + "/learning.json"))["trainers"][name];
+      nlohmann::json::parse(read_file(parity_folder() + "/learning.json"))["trainers"][algorithm];
   const ParityTraining training(name, ops, half);
   load_learning_weights(training);
   training.trainer->prepare();
@@ -131,6 +133,11 @@ inline void expect_learning_parity(const std::string& name, Ops& ops, DType half
   expect_close(losses, expected, tolerance, name + ", loss");
   if (half == DType::f32)
     expect_close(norms, reference["norms"].get<std::vector<double>>(), tolerance, name + ", norm");
+}
+
+/// The same for a rung. A trainer beside the ladder learns what its parent does.
+inline void expect_learning_parity(const Rung& rung, Ops& ops, DType half, double tolerance) {
+  expect_learning_parity(rung.name, rung.beside ? rung.parent : rung.name, ops, half, tolerance);
 }
 
 }  // namespace stepladder

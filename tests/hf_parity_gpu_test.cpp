@@ -28,7 +28,7 @@ TEST_P(HuggingFaceParityGpu, TenStepsGiveTheSameLossesAndNorms) {
 
 TEST_P(LearningParityGpu, TenStepsGiveTheSameLossesButForRounding) {
   const bool bf16 = ops->device().info().bf16;
-  expect_learning_parity(GetParam().name, *ops, bf16 ? DType::bf16 : DType::f16, rounding_of(GetParam()));
+  expect_learning_parity(GetParam(), *ops, bf16 ? DType::bf16 : DType::f16, rounding_of(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ladder, HuggingFaceParityGpu, ::testing::ValuesIn(trainers_of(ladder())),

@@ -18,12 +18,14 @@ INSTANTIATE_TEST_SUITE_P(Ladder, HuggingFaceParity, ::testing::ValuesIn(trainers
 class LearningParity : public ::testing::TestWithParam<Rung> {};
 
 TEST_P(LearningParity, TenStepsGiveTheSameLossesAndNorms) {
-  expect_learning_parity(GetParam().name, *make_cpu_ops(), DType::f32, 1e-5);
+  if (GetParam().math == MathMode::fp8) GTEST_SKIP() << "trains beside bf16 alone";
+  expect_learning_parity(GetParam(), *make_cpu_ops(), DType::f32, 1e-5);
 }
 
 TEST_P(LearningParity, TenStepsIn16BitsGiveTheSameLossesButForRounding) {
   for (const DType half : {DType::bf16, DType::f16})
-    expect_learning_parity(GetParam().name, *make_cpu_ops(), half, rounding_of(GetParam()));
+    if (half == DType::bf16 || GetParam().math == MathMode::half)
+      expect_learning_parity(GetParam(), *make_cpu_ops(), half, rounding_of(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ladder, LearningParity, ::testing::ValuesIn(trainers_of(*our_ladder("learning"))),

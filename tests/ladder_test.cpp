@@ -38,7 +38,8 @@ int changed_lines(const fs::path& a, const fs::path& b) {
 TEST(Ladder, TableNamesExactlyTheVariantFiles) {
   std::set<std::string> files, table, linked;
   const fs::path variants = fs::path(STEPLADDER_SOURCE_DIR) / "variants";
-  for (const fs::path& folder : {variants, variants / "beside", variants / "learning"})
+  for (const fs::path& folder :
+       {variants, variants / "beside", variants / "learning", variants / "learning" / "beside"})
     for (const auto& entry : fs::directory_iterator(folder))
       if (entry.path().extension() == ".cpp")
         files.insert(fs::relative(entry.path(), variants.parent_path()));
@@ -103,8 +104,8 @@ TEST(Ladder, EveryRungLearnsWhatItsParentLearns) {
   for (const Rung& rung : trainers()) {
     const auto losses = losses_of(rung.name, kSteps);
     EXPECT_LT(losses.back(), losses.front() - 0.3F) << rung.name;
-    if (!rung.parent.empty() && std::isfinite(rung.tolerance))
-      expect_close(losses, losses_of(rung.parent, kSteps), rung.tolerance, rung.name);
+    if (!rung.parent.empty() && (std::isfinite(rung.tolerance) || rung.beside))
+      expect_close(losses, losses_of(rung.parent, kSteps), rounding_of(rung), rung.name);
   }
 }
 
@@ -130,8 +131,9 @@ TEST(Ladder, Fp16LearnsWhatTheBaselineLearns) {
     if (rung.math == MathMode::half)
       expect_close(Training(rung.name, DType::f16).losses(50), expected, rung.tolerance, rung.name);
   for (const Rung& rung : trainers_of(*our_ladder("learning")))
-    expect_close(Training(rung.name, DType::f16).losses(50), losses_of(rung.name, 50), rounding_of(rung),
-                 rung.name);
+    if (rung.math == MathMode::half)
+      expect_close(Training(rung.name, DType::f16).losses(50), losses_of(rung.name, 50), rounding_of(rung),
+                   rung.name);
 }
 
 TEST(Ladder, LossScaleThatOverflowsSkipsStepsAndRecovers) {

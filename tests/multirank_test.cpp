@@ -191,7 +191,7 @@ TEST_F(Multirank, EvaluationIsOfWhatAllRanksHaveLearned) {
 }
 
 TEST_F(Multirank, IndependentRanksEachLearnWhatOneDeviceDoes) {
-  for (const char* name : {"15_multi_gpu", "16_zero1", "17_copy_engines"}) {
+  for (const char* name : {"15_multi_gpu", "16_zero1", "17_copy_engines", "muon_zero1"}) {
     run_alone(eventful(name, "--steps 5"));
     const auto alone = losses();
     const json memory = events(0, "start").at(0)["memory_by_name"];
@@ -209,12 +209,23 @@ TEST_F(Multirank, SpreadingTheOptimizerChangesNothing) {
   const auto expected = losses();
   run(4, eventful("16_zero1", "--steps 50"));
   expect_close(losses(), expected, kSame);
-  const auto of_four = events(1, "start").at(0)["memory_by_name"];
-  run(1, eventful("16_zero1", "--steps 1"));
-  const auto alone = events(0, "start").at(0)["memory_by_name"];
-  constexpr int64_t kBuckets = 4;
-  for (const char* spread : {"params/wte", "params/qkvw", "adam_m/fcw", "adam_v/lnfb"})
-    EXPECT_LE(of_four[spread].get<int64_t>(), alone[spread].get<int64_t>() / 4 + kBuckets * 256) << spread;
+}
+
+TEST_F(Multirank, ARankKeepsItsShareOfTheOptimizer) {
+  const std::vector<const char*> adamw = {"params/wte", "params/qkvw", "adam_m/fcw", "adam_v/lnfb"},
+                                 muon = {"params/wte",  "params/qkvw",    "muon_m/fcw",
+                                         "adam_v/lnfb", "scratch/muon_x", "scratch/muon_gram"};
+  for (const auto& [name, spread] : {std::pair("16_zero1", adamw), std::pair("muon_zero1", muon)}) {
+    const std::string command = eventful(name, "--layers 4 --steps 1");
+    run(4, command);
+    const auto of_four = events(1, "start").at(0)["memory_by_name"];
+    run(1, command);
+    const auto alone = events(0, "start").at(0)["memory_by_name"];
+    constexpr int64_t kBuckets = 4;
+    for (const char* tensor : spread)
+      EXPECT_LE(of_four[tensor].get<int64_t>(), alone[tensor].get<int64_t>() / 4 + kBuckets * 256)
+          << name << ": " << tensor;
+  }
 }
 
 TEST_F(Multirank, CheckpointOfFourRanksResumesOnTwo) {
@@ -231,9 +242,11 @@ TEST_F(Multirank, CheckpointOfFourRanksResumesOnTwo) {
 TEST_F(Multirank, AnyNumberOfRanksLearnsWhatOneDoes) {
   for (const int ranks : {5, 7}) {
     const std::string shape = cat("--layers 1 --channels ", 16 * ranks, " --heads ", ranks, " --steps 8 ");
-    run_alone(eventful("15_multi_gpu", cat(shape, "--accumulate ", ranks)));
-    const auto expected = losses();
-    for (const char* name : {"15_multi_gpu", "16_zero1"}) {
+    for (const auto& [name, one] :
+         {std::pair("15_multi_gpu", "15_multi_gpu"), std::pair("16_zero1", "15_multi_gpu"),
+          std::pair("muon_zero1", "06_zero_projections")}) {
+      run_alone(eventful(one, cat(shape, "--accumulate ", ranks)));
+      const auto expected = losses();
       run(ranks, eventful(name, shape));
       expect_close(losses(), expected, kSame);
       EXPECT_EQ(losses(ranks - 1), losses());
@@ -242,7 +255,7 @@ TEST_F(Multirank, AnyNumberOfRanksLearnsWhatOneDoes) {
 }
 
 TEST_F(Multirank, ANumberOfRanksThatCannotShareTheOptimizerIsRefusedWithSomeThatCan) {
-  for (const char* name : {"16_zero1", "fp8_zero1"}) {
+  for (const char* name : {"16_zero1", "fp8_zero1", "muon_zero1"}) {
     const int status =
         std::system(cat("RANK=0 LOCAL_RANK=0 WORLD_SIZE=5 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 ",
                         rung(name, "--steps 1", ""), " 2>'", folder_ / "err", "'")
@@ -389,7 +402,7 @@ TEST_F(Multirank, RanksGoOnWithTheLossScaleOfTheFirst) {
   const std::string saved = read_file(folder_ / "fp16");
   write_file(folder_ / "fp16",
              saved.substr(0, saved.size() - sizeof scaler) + bytes_of(std::span<const float>(scaler)));
-  for (const char* name : {"15_multi_gpu", "16_zero1"}) {
+  for (const std::string name : {"15_multi_gpu", "16_zero1", "muon_zero1"}) {
     const auto resumed = [&](const char* file) {
       return rung(name, cat("--events 3 --steps 8 --resume '", folder_ / file, "'"), " --dtype fp16");
     };
@@ -407,34 +420,62 @@ constexpr const char* kUntied = "tests/untied_trainer";
 constexpr const char* kSmall = " --layers 3 --channels 64 --heads 2 --vocabulary 600 ";
 
 TEST_F(Multirank, RanksThatOwnWholeMatricesLearnWhatOneLearns) {
-  for (const int ranks : {2, 4}) {
-    const std::string evaluated = cat(kSmall, "--steps 30 --eval-every 10 --eval-batches 2 ");
-    run_alone(eventful(kUntied, cat(evaluated, "--accumulate ", ranks)));
-    const auto expected = losses(), expected_later = val_losses(0);
-    EXPECT_LT(expected.back(), expected.front() - 0.4);
-    EXPECT_EQ(expected_later.size(), 3U);
-    run(ranks, eventful(kUntied, evaluated));
-    expect_close(losses(), expected, kSame);
-    expect_close(val_losses(ranks - 1), expected_later, kSame);
-    EXPECT_EQ(losses(ranks - 1), losses());
+  for (const auto& [name, one] :
+       {std::pair(kUntied, kUntied), std::pair("muon_zero1", "06_zero_projections")}) {
+    for (const int ranks : {2, 4}) {
+      const std::string evaluated = cat(kSmall, "--steps 30 --eval-every 10 --eval-batches 2 ");
+      run_alone(eventful(one, cat(evaluated, "--accumulate ", ranks)));
+      const auto expected = losses(), expected_later = val_losses(0);
+      EXPECT_LT(expected.back(), expected.front() - 0.4);
+      EXPECT_EQ(expected_later.size(), 3U);
+      run(ranks, eventful(name, evaluated));
+      expect_close(losses(), expected, kSame);
+      expect_close(val_losses(ranks - 1), expected_later, kSame);
+      EXPECT_EQ(losses(ranks - 1), losses());
+    }
   }
 }
 
 TEST_F(Multirank, ATrainerOfItsOwnParametersResumesToTheLastBit) {
-  const auto train = [&](int steps, const std::string& file, const std::string& more) {
-    return eventful(kUntied, cat(kSmall, "--steps ", steps, " --checkpoint '", folder_ / file, "' ", more));
-  };
-  for (const int ranks : {1, 2}) {
-    run(ranks, train(6, "whole", ""));
-    const auto all = losses();
-    run(ranks, train(3, "half", ""));
-    run(ranks, train(6, "resumed", cat("--resume '", folder_ / "half", "'")));
-    EXPECT_EQ(losses(), (std::vector<double>{all.begin() + 3, all.end()})) << ranks;
-    EXPECT_EQ(read_file(folder_ / "resumed"), read_file(folder_ / "whole")) << ranks;
-    if (ranks == 1) continue;
-    run_alone(train(6, "alone", cat("--accumulate 2 --resume '", folder_ / "half", "'")));
-    expect_close(losses(), {all.begin() + 3, all.end()}, kSame);
+  for (const auto& [name, one] :
+       {std::pair(kUntied, kUntied), std::pair("muon_zero1", "06_zero_projections")}) {
+    const auto train = [&](const char* trainer, int steps, const std::string& file, const std::string& more) {
+      return eventful(trainer, cat(kSmall, "--steps ", steps, " --checkpoint '", folder_ / file, "' ", more));
+    };
+    const std::string from_half = cat("--resume '", folder_ / "half", "'");
+    for (const int ranks : {1, 2}) {
+      run(ranks, train(name, 6, "whole", ""));
+      const auto all = losses();
+      run(ranks, train(name, 3, "half", ""));
+      run(ranks, train(name, 6, "resumed", from_half));
+      EXPECT_EQ(losses(), (std::vector<double>{all.begin() + 3, all.end()})) << name << ' ' << ranks;
+      EXPECT_EQ(read_file(folder_ / "resumed"), read_file(folder_ / "whole")) << name << ' ' << ranks;
+      if (ranks == 1) continue;
+      run_alone(train(one, 6, "alone", "--accumulate 2 " + from_half));
+      expect_close(losses(), {all.begin() + 3, all.end()}, kSame);
+      // The trainer for one device makes a checkpoint that more ranks resume.
+      run_alone(train(one, 3, "half", "--accumulate 4 "));
+      run_alone(train(one, 6, "alone", "--accumulate 4 " + from_half));
+      const auto alone = losses();
+      run(4, train(name, 6, "resumed", from_half));
+      expect_close(losses(), alone, kSame);
+    }
   }
+}
+
+TEST_F(Multirank, RanksThatShareMuonSampleWhatOneSamples) {
+  const std::string checkpoint = folder_ / "muon.ckpt";
+  const std::string sampling = "--prompt a --sample-tokens 8 --temperature 0 ";
+  run(2, eventful("muon_zero1",
+                  cat(kSmall, sampling, "--steps 4 --sample-every 4 --checkpoint '", checkpoint, "'")));
+  const std::string sampled = read_file(folder_ / "out");
+  ASSERT_EQ(alone(cat("'", kBin, "/06_zero_projections' --backend cpu --vocab none --dtype fp32 --steps 0 ",
+                      sampling, "--resume '", checkpoint, "'")),
+            0)
+      << errors();
+  const std::string text = read_file(folder_ / "out");
+  EXPECT_GT(text.size(), 1U + 8U);
+  EXPECT_NE(sampled.find(text), std::string::npos) << sampled << text;
 }
 
 TEST_F(Multirank, WhatIsNotGpt2GoesOutUnderItsOwnName) {

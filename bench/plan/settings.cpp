@@ -67,7 +67,7 @@ std::vector<Option> RungSettings::options() {
       {"deterministic", &deterministic, "", "the same bits every time, also where that is slower", kOps},
       {"narrow-access", &narrow_access, "", "no 128-bit loads and stores in the fused kernels", kOps},
       {"late-launch", &late_launch, "", "disable programmatic dependent launch", kOps},
-      {"nccl", &nccl, "", "17 and fp8_zero1 exchange by NCCL's kernels, not by copy engines", kOps},
+      {"nccl", &nccl, "", "17, fp8_zero1 and muon_zero1: NCCL's kernels instead of copy engines", kOps},
       {"compute-capability", &compute_capability, "N",
        "use no feature newer than this: 75 runs what a T4 would; 0: the device's own", kOps,
        Allowed{0, 1000}},

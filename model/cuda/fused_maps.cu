@@ -2,6 +2,7 @@
 #include "model/cuda/cuda.h"
 #include "model/cuda/gelu.cuh"
 #include "model/cuda/kernels.cuh"
+#include "model/cuda/relu.cuh"
 #include "model/cuda/wide.cuh"
 
 namespace stepladder {
@@ -113,15 +114,6 @@ struct AddBiasResidualFunctor {
   int64_t C;
   __device__ ElementwiseRow<T, kWidth, AddThree, 3> row(int64_t n) const {
     return {{x + n * C, y + n * C, bias}, out + n * C, {}};
-  }
-};
-
-struct ReluSquared {  // max(x, 0)^2; NaN stays NaN
-  __device__ float operator()(const float (&x)[1]) const { return x[0] < 0.0F ? 0.0F : x[0] * x[0]; }
-};
-struct ReluSquaredBackwardFunctor {  // dout * 2 max(x, 0)
-  __device__ float operator()(const float (&dout_x)[2]) const {
-    return dout_x[0] * 2.0F * (dout_x[1] < 0.0F ? 0.0F : dout_x[1]);
   }
 };
 

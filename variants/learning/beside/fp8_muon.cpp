@@ -1,0 +1,355 @@
+// A complete trainer of GPT-2, top to bottom: what it allocates, one step, forward, backward, update.
+// The loop over steps, with evaluation and checkpoints, is bench/rung/training.cpp.
+#include "model/data.h"
+#include "model/feed.h"
+#include "model/fp8_linears.h"
+#include "model/gpt2.h"
+#include "model/muon.h"
+
+namespace stepladder {
+namespace {
+
+struct Gpt2Trainer final : Trainer {
+  // The base class has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
+  // Matmul{c, a, b, op}: NN is c = a b, NT c = a b^T, TN c = a^T b; with Write::add the product adds to c.
+  using Trainer::Trainer;
+  using Params = ParamsWithoutPositions;  // positions are rotations of q and k
+
+  // B sequences of T tokens; L blocks of C channels in NH heads of HS = C / NH.
+  const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH;
+  // V tokens in the vocabulary, Vp with padding: wte has Vp rows, the logits have Vp columns.
+  const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
+  // Rotary embedding's angles: cosine and sine for each position and pair of channels, (T,HS/2,2).
+  Tensor angles = arena.alloc("batch/angles", f32, {T, C / NH / 2, 2});
+  const NotGpt2 rotary{*this, "rotary"};
+  // Type of activations and gradients.
+  const DType act = config.half;  // bf16, or what --dtype says
+  // Precision of f32 GEMMs: full, or inputs rounded to TF32. From 05 on used only with --dtype fp32.
+  const Precision precision = Precision::tf32;
+
+  // Parameters that AdamW updates, in f32, and their copy that the passes read. wte is the output head too.
+  Params params{arena, "params", config, f32, Vp};
+  Params weights{arena, "weights", config, act, Vp};
+  // Gradients of several micro-batches add up in f32: in bf16 a sum stops growing at 256 times a term.
+  Params grads{arena, "grads", config, hyper.accumulate > 1 ? f32 : act, Vp};
+  // Muon updates the blocks' matrices, AdamW the rest: embeddings, head and vectors.
+  ParameterGroup muon_m{arena, "muon_m", f32, params.where(is_block_matrix)};
+  ParameterGroup adam_m{arena, "adam_m", f32, params.where(std::not_fn(is_block_matrix))};
+  ParameterGroup adam_v{arena, "adam_v", f32, adam_m};
+
+  // The batch, its loss, and the global norm of its gradients.
+  Tensor tokens = arena.alloc("batch/tokens", i32, {B, T});
+  Tensor targets = arena.alloc("batch/targets", i32, {B, T});
+  Feed feed{ops, arena, config};  // copies the next batch to the device during a step
+  Tensor loss = arena.alloc("batch/loss", f32, {1});
+  Tensor norm = arena.alloc("batch/norm", f32, {1});
+
+  // Activations that the backward pass reads; index l, 0 to L - 1, is block l's.
+  Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // input of block l
+  Tensor ln1mean = arena.alloc("activations/ln1mean", f32, {L, B, T});
+  Tensor ln1rstd = arena.alloc("activations/ln1rstd", f32, {L, B, T});
+  Tensor qkvs = arena.alloc("activations/qkvs", act, {L, B, T, 3 * C});
+  Tensor qkrstd = arena.alloc("activations/qkrstd", f32, {L, B, T, 2 * NH});
+  const NotGpt2 qk_norm{*this, "qk_norm"};
+  Tensor lse = arena.alloc("activations/lse", f32, {L, B, NH, T});  // log sum exp(scores), for backward
+  Tensor atty = arena.alloc("activations/atty", act, {L, B, T, C});
+  Tensor res2 = arena.alloc("activations/res2", act, {L, B, T, C});  // res1 + attention
+  Tensor ln2mean = arena.alloc("activations/ln2mean", f32, {L, B, T});
+  Tensor ln2rstd = arena.alloc("activations/ln2rstd", f32, {L, B, T});
+  Tensor fch = arena.alloc("activations/fch", act, {L, B, T, 4 * C});
+  const NotGpt2 relu_squared{*this, "relu_squared"};
+  Tensor lnfmean = arena.alloc("activations/lnfmean", f32, {B, T});
+  Tensor lnfrstd = arena.alloc("activations/lnfrstd", f32, {B, T});
+  Tensor logits = arena.alloc("activations/logits", act, {B, T, Vp});
+  Tensor losses = arena.alloc("activations/losses", f32, {B, T});
+
+  // The linear layers' operands: e4m3 weights and inputs, e5m2 gradients.
+  Fp8Linears fp8{arena, config, logits};
+  Fp8Linear head = fp8.head(B);
+
+  // Scratch that all blocks share.
+  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
+  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // gradient of res2 or res1
+  Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
+  Tensor dqkv = arena.alloc("scratch/dqkv", act, {B, T, 3 * C});
+  Tensor dfch = arena.alloc("scratch/dfch", act, {B, T, 4 * C});
+
+  // Operands of clipping and AdamW, all tensors at once.
+  Tensor clip = arena.alloc("scratch/clip", f32, {1});
+  std::vector<AdamWTensor> adamw = adamw_tensors(params, grads, adam_m, adam_v, weights);
+  Tensor schedule = arena.alloc("scratch/schedule", f32, {2});  // learning rate, number of the step from 1
+
+  // Muon's learning rate is a multiple of AdamW's; its matrices decay by the same amount in a step as under
+  // AdamW.
+  const float muon_rate = 20.0F, muon_beta = 0.95F, muon_decay = hyper.weight_decay / muon_rate;
+  Tensor muon_lr = arena.alloc("scratch/muon_lr", f32, {1});
+  // Stacks of matrices. Queries, keys and values have a matrix each: (L,3C,C) holds 3L matrices.
+  std::vector<MuonTensor> muon = {
+      muon_tensor("h.*.attn.c_attn.weight", {3 * L, C, C}),
+      muon_tensor("h.*.attn.c_proj.weight", {L, C, C}),
+      muon_tensor("h.*.mlp.c_fc.weight", {L, 4 * C, C}),
+      muon_tensor("h.*.mlp.c_proj.weight", {L, C, 4 * C}),
+  };
+  MuonTensor muon_tensor(const char* name, const Shape& matrices) const {
+    const auto of = [&](const ParameterGroup& group) { return group.find(name).view(matrices); };
+    return {of(params), of(grads), of(muon_m), of(weights)};
+  }
+  // Scratch memory to make the largest stack orthogonal: matrices (L,4C,C) and their products (3L,C,C).
+  NewtonSchulz scratch{arena.alloc("scratch/muon_x", act, {L, 4 * C, C}),
+                       arena.alloc("scratch/muon_y", act, {L, 4 * C, C}),
+                       arena.alloc("scratch/muon_gram", act, {3 * L, C, C}),
+                       arena.alloc("scratch/muon_poly", act, {3 * L, C, C})};
+
+  TrainerTensors tensors() const override {
+    return {params, optimizer_state(), weights, grads, logits, loss, norm, {}, fp8.history};
+  }
+  std::vector<OptimizerState> optimizer_state() const {
+    return {{"m", adam_m}, {"v", adam_v}, {"muon", muon_m}};
+  }
+
+  void prepare() override {
+    // Called once the parameters are loaded.
+    ops(RotaryTable{angles});
+    ops.set_matmul_precision(precision);
+    for (const AdamWTensor& t : adamw) ops(Copy{t.param_copy, t.w});
+    for (const MuonTensor& t : muon) ops(Copy{t.param_copy, t.w});
+    ops(Zero{scratch.x});  // which the search reads
+    ops(Zero{fp8.amax});
+    fp8.update_scales(ops);
+    fp8.quantize_weights(ops, weights);
+  }
+
+  // Projections begin at 0, so that each block begins as the identity.
+  void init(uint64_t seed) override {
+    Trainer::init(seed);
+    ops(Zero{params.attprojw});
+    ops(Zero{params.fcprojw});
+  }
+
+  // ---- one step ------------------------------------------------------------------------------------------
+
+  void step(Loader& data, int64_t step, float lr) override {
+    for (int micro = 0; micro < hyper.accumulate; ++micro) {
+      const Batch batch = feed.next(data);
+
+      load(batch);
+      if (!searched) search();
+      if (micro == 0) zero_grad();
+      if (!forward_backward) record();
+      forward_backward();
+      // The host gets here while the device still computes.
+      feed.send_ahead();
+    }
+    update(step, lr);
+    ops.phase(nullptr);  // ends the last phase
+  }
+
+  // Times each GEMM's available algorithms on the first batch; the fastest are used from then on.
+  bool searched = false;
+  void search() {
+    ops.search([this] {
+      forward();
+      backward();
+      for (const MuonTensor& t : muon) newton_schulz(ops, scratch.like(t.w.shape));
+    });
+    searched = true;
+  }
+
+  void zero_grad() {
+    ops.phase("zero gradients");
+    // Where GEMMs overwrite the gradients of matrices, only the other gradients start from 0.
+    for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops(Zero{g});
+    ops(Zero{loss});
+    ops(Zero{fp8.amax});
+  }
+
+  // Records both passes as CUDA graphs with programmatic dependent launch: a kernel may start while the
+  // previous one still runs. Both passes run once first, as libraries' initialisation can't be recorded.
+  std::function<void()> forward_backward;
+  void record() {
+    const auto both = [this] {
+      forward();
+      backward();
+    };
+    both();
+    zero_grad();  // drops what this run has added
+    forward_backward = ops.record(both, Launch::early);
+
+    // Without a checkpoint's history, two passes over the first batch set the scales. The gradients' scales
+    // start from dloss, the largest gradient that a logit can have.
+    fp8.calibrate(ops, dloss, [this] {
+      zero_grad();
+      forward_backward();
+    });
+    zero_grad();
+  }
+
+  void load(const Batch& batch) {
+    ops.phase("data");
+    feed.deliver(tokens, targets, batch);
+  }
+
+  // ---- forward -------------------------------------------------------------------------------------------
+
+  // For evaluation: logits and loss of a batch.
+  void forward(const Batch& batch) override {
+    load(batch);
+    forward();
+    cross_entropy();
+  }
+
+  // logits = GPT-2(tokens)
+  void forward() {
+    ops.phase("encoder");
+    ops(EncoderForward{res1[0], tokens, weights.wte});  // (B,T,C)
+
+    for (int64_t l = 0; l < L; ++l) {
+      ops.phase("forward block", l);
+      const Fp8Linear to_qkv = fp8.at(Fp8Linears::kQkv, l), attproj = fp8.at(Fp8Linears::kAttproj, l);
+      const Fp8Linear fc = fp8.at(Fp8Linears::kFc, l), fcproj = fp8.at(Fp8Linears::kFcproj, l);
+
+      const Tensor qkv = qkvs[l];  // kept for the backward pass
+      // qkv = layernorm(res1) W^T + b  (B,T,3C)
+      ops(QuantizeLayerNorm{to_qkv.x, to_qkv.xt, ln1mean[l], ln1rstd[l], res1[l], weights.ln1w[l],
+                            weights.ln1b[l]});
+      ops(LinearForward{qkv, to_qkv.x, to_qkv.w, weights.qkvb[l]});
+
+      // Each head of q and k is divided by its root mean square (B,T,2NH): softmax's input is bounded.
+      // Then it is rotated (Su et al. 2021): q k^T depends on how far apart two positions are.
+      ops(QkNormRotaryForward{qkv, qkrstd[l], angles});
+
+      // atty = softmax(q k^T / sqrt(HS)) v, causal  (B,T,C)
+      // FlashAttention-2 (Dao 2023), cuDNN's or model/cuda/flash_attention.cu: no (T,T) scores in memory.
+      ops(AttentionForward{atty[l], lse[l], qkv});
+
+      // res2 = res1 + atty W^T + b
+      ops(Quantize{attproj.x, attproj.xt, atty[l]});
+      ops(LinearForward{res2[l], attproj.x, attproj.w, weights.attprojb[l], res1[l]});
+
+      // fcact = max(fch, 0)^2, fch = layernorm(res2) W^T + b  (B,T,4C)
+      ops(QuantizeLayerNorm{fc.x, fc.xt, ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]});
+      ops(LinearForward{fch[l], fc.x, fc.w, weights.fcb[l]});
+      ops(QuantizeReluSquared{fcproj.x, fcproj.xt, fch[l]});  // So et al. 2021
+
+      // res1 of the next block = res2 + fcact W^T + b
+      ops(LinearForward{res1[l + 1], fcproj.x, fcproj.w, weights.fcprojb[l], res2[l]});
+    }
+
+    ops.phase("classifier");
+    ops(QuantizeLayerNorm{head.x, head.xt, lnfmean, lnfrstd, res1[L], weights.lnfw, weights.lnfb});
+    ops(Matmul{logits, head.x, head.w, MatOp::NT});  // (B,T,Vp)
+  }
+
+  // loss += mean of -log softmax(logits)[target]
+  void cross_entropy() {
+    ops(CrossEntropyForward{losses, logits, targets, V});
+    ops(AddMean{loss, losses});
+  }
+
+  // ---- backward: the loss, and gradients; those of weights are added to grads ----------------------------
+  // A comment repeats the forward line, with the shapes of its gradients: computed <- given. The gradient of
+  // "res + ..." is the gradient of both terms: dres stays as it is, and LayerNorms add to it.
+
+  // With one micro-batch a step, GEMMs overwrite grads: an epilogue that sums a bias gradient can't add to
+  // it.
+  const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
+
+  // The gradient of a token's loss; no logit's gradient is larger.
+  const float dloss = 1.0F / static_cast<float>(B * T * hyper.accumulate);
+
+  void backward() {
+    ops.phase("classifier backward");
+    ops(QuantizeCrossEntropy{head.dy, losses, logits, targets, V, dloss});
+    ops(AddMean{loss, losses});
+
+    ops(Transpose{head.dyt, head.dy});  // in the memory of logits
+    ops(Matmul{dln, head.dy, head.wt, MatOp::NT});
+    ops(Matmul{grads.wte, head.dyt, head.xt, MatOp::NT, write});
+    ops(Zero{dres});
+    // This also sums dres over its rows, into the bias gradient of the last block's projection.
+    const Fp8Linear top = fp8.at(Fp8Linears::kFcproj, L - 1);
+    ops(QuantizeLayerNormBackward{Fp8Pair{top.dy, top.dyt}, dres, NormParams{grads.lnfw, grads.lnfb},
+                                  grads.fcprojb[L - 1], dln, NormInput{res1[L], lnfmean, lnfrstd},
+                                  weights.lnfw});
+
+    for (int64_t l = L - 1; l >= 0; --l) {
+      ops.phase("backward block", l);
+      const Fp8Linear to_qkv = fp8.at(Fp8Linears::kQkv, l), attproj = fp8.at(Fp8Linears::kAttproj, l);
+      const Fp8Linear fc = fp8.at(Fp8Linears::kFc, l), fcproj = fp8.at(Fp8Linears::kFcproj, l);
+
+      // res1 of the next block = res2 + fcact W^T + b  (B,T,4C) <- (B,T,C)
+      ops(Matmul{grads.fcprojw[l], fcproj.dyt, fcproj.xt, MatOp::NT, write});
+      ops(Matmul{dfch, fcproj.dy, fcproj.wt, MatOp::NT});
+      ops(QuantizeReluSquaredBackward{fc.dy, fc.dyt, grads.fcb[l], dfch, fch[l]});
+
+      // fch = ln2 W^T + b  (B,T,C) <- (B,T,4C)
+      ops(Matmul{dln, fc.dy, fc.wt, MatOp::NT});
+      ops(Matmul{grads.fcw[l], fc.dyt, fc.xt, MatOp::NT, write});
+
+      // LayerNorm, and the bias gradient of the projection before it: dres summed over its rows
+      ops(QuantizeLayerNormBackward{Fp8Pair{attproj.dy, attproj.dyt}, dres,
+                                    NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
+                                    NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
+
+      // res2 = res1 + atty W^T + b
+      const Tensor datty = proj;  // in the same memory
+      ops(Matmul{datty, attproj.dy, attproj.wt, MatOp::NT});
+      ops(Matmul{grads.attprojw[l], attproj.dyt, attproj.xt, MatOp::NT, write});
+
+      // atty = softmax(q k^T / sqrt(HS)) v, causal  (B,T,3C) <- (B,T,C)
+      ops(AttentionBackward{dqkv, datty, atty[l], lse[l], qkvs[l]});
+
+      ops(QkNormRotaryBackward{dqkv, qkvs[l], qkrstd[l], angles});
+
+      // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
+      ops(Quantize{to_qkv.dy, to_qkv.dyt, dqkv, grads.qkvb[l]});
+      ops(Matmul{dln, to_qkv.dy, to_qkv.wt, MatOp::NT});
+      ops(Matmul{grads.qkvw[l], to_qkv.dyt, to_qkv.xt, MatOp::NT, write});
+
+      const NormParams dparams{grads.ln1w[l], grads.ln1b[l]};
+      const NormInput input{res1[l], ln1mean[l], ln1rstd[l]};
+      if (l == 0) {
+        ops(LayerNormBackward{dres, dparams, {}, dln, input, weights.ln1w[0]});
+      } else {
+        const Fp8Linear below = fp8.at(Fp8Linears::kFcproj, l - 1);
+        ops(QuantizeLayerNormBackward{Fp8Pair{below.dy, below.dyt}, dres, dparams, grads.fcprojb[l - 1], dln,
+                                      input, weights.ln1w[l]});
+      }
+    }
+
+    ops.phase("encoder backward");
+    ops(EmbeddingBackward{grads.wte, tokens, dres});
+  }
+
+  // ---- update --------------------------------------------------------------------------------------------
+
+  void update(int64_t step, float lr) {
+    // Clip the global norm: g *= min(1, grad_clip / norm), as the optimizers read g.
+    ops.phase("clip");
+    ops(ClipGradNorm{clip, norm, grads.all(), hyper.grad_clip});
+
+    // AdamW (Loshchilov and Hutter 2019), one kernel for all tensors.
+    ops.phase("optimizer");
+    ops(WriteValues{schedule, {lr, static_cast<float>(step + 1)}});
+    ops(AdamWStep{adamw, schedule, clip, hyper.adamw()});
+
+    // Muon (Jordan et al. 2024): a matrix's step is its momentum with all singular values made about 1.
+    ops(WriteValues{muon_lr, {muon_rate * lr}});
+    for (const MuonTensor& t : muon) {
+      const NewtonSchulz of = scratch.like(t.w.shape);
+      ops(MuonMomentum{of.x, t.m, t.g, clip, muon_beta});
+      const Tensor update = newton_schulz(ops, of);
+      ops(MuonUpdate{t.w, t.param_copy, update, muon_lr, muon_decay});
+    }
+
+    // Scales and weights in FP8 for the next step.
+    ops.phase("scales");
+    fp8.update_scales(ops);
+    fp8.quantize_weights(ops, weights);
+  }
+};
+
+STEPLADDER_RUNG(Gpt2Trainer);
+
+}  // namespace
+}  // namespace stepladder

@@ -1,0 +1,452 @@
+// A complete trainer of GPT-2, top to bottom: what it allocates, one step, forward, backward, update.
+// The loop over steps, with evaluation and checkpoints, is bench/rung/training.cpp.
+#include <algorithm>
+#include <utility>
+
+#include "model/data.h"
+#include "model/feed.h"
+#include "model/gpt2.h"
+#include "model/muon.h"
+
+namespace stepladder {
+namespace {
+
+struct Gpt2Trainer final : Trainer {
+  // The base class has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
+  // Matmul{c, a, b, op}: NN is c = a b, NT c = a b^T, TN c = a^T b; with Write::add the product adds to c.
+  using Trainer::Trainer;
+  using Params = ParamsWithoutPositions;  // positions are rotations of q and k
+
+  // B sequences of T tokens; L blocks of C channels in NH heads of HS = C / NH.
+  const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH;
+  // V tokens in the vocabulary, Vp with padding: wte has Vp rows, the logits have Vp columns.
+  const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
+  // Rotary embedding's angles: cosine and sine for each position and pair of channels, (T,HS/2,2).
+  Tensor angles = arena.alloc("batch/angles", f32, {T, C / NH / 2, 2});
+  const NotGpt2 rotary{*this, "rotary"};
+  // Type of activations and gradients.
+  const DType act = config.half;  // bf16, or what --dtype says
+  // Precision of f32 GEMMs: full, or inputs rounded to TF32. From 05 on used only with --dtype fp32.
+  const Precision precision = Precision::tf32;
+
+  // Muon needs whole matrices, so ranks share out whole layers of them: stacks of matrices have Lp layers.
+  const int64_t ranks = ops.world(), Lp = padded(L);  // layers from L on are 0 and stay so
+  int64_t padded(int64_t layers) const { return (layers + ranks - 1) / ranks * ranks; }
+
+  // Ranks sum gradients in buckets of layers, in which each rank owns as many layers as another. The first
+  // layers, ready last, are the smallest bucket.
+  const int64_t bucket_layers = padded((L + 3) / 4);
+  bool begins_bucket(int64_t l) const { return l == 0 || (l >= ranks && (l - ranks) % bucket_layers == 0); }
+  int64_t bucket_end(int64_t l) const { return l == 0 ? ranks : std::min(l + bucket_layers, Lp); }
+
+  // Tensors that each rank has a part of: all outside of the layers, then each bucket's layers of each stack.
+  ParameterGroup pieces(const ParameterGroup& of) const {
+    return of.pieces([this](int64_t l) { return bucket_end(l); });
+  }
+  ParameterGroup parts(const ParameterGroup& of) const { return pieces(of).parts(ops.rank(), ops.world()); }
+  // Tensors that are whole only to load and save, and where this rank's parts of them are.
+  std::vector<std::pair<const ParameterGroup*, const ParameterGroup*>> spread() const {
+    return {{&whole.params, &params},
+            {&whole.muon_m, &muon_m},
+            {&whole.adam_m, &adam_m},
+            {&whole.adam_v, &adam_v}};
+  }
+  void copy(const std::vector<Tensor>& to, const std::vector<Tensor>& from) {
+    for (size_t i = 0; i < to.size(); ++i) ops(Copy{to[i], from[i]});
+  }
+
+  // Parameters that the passes read, and gradients; wte is the output head too.
+  Params weights{arena, "weights", config, act, Vp, Lp};
+  // Gradients of several micro-batches add up in f32: in bf16 a sum stops growing at 256 times a term.
+  Params grads{arena, "grads", config, hyper.accumulate > 1 ? f32 : act, Vp, Lp};
+
+  // This rank's parts of the gradients, of the parameters in f32 and of the optimizers' states. Muon updates
+  // the blocks' matrices, AdamW the rest: embeddings, head and vectors.
+  ParameterGroup grad_parts = parts(grads);
+  ParameterGroup params{arena, "params", f32, grad_parts};
+  ParameterGroup muon_m{arena, "muon_m", f32, params.where(&Parameter::whole)};
+  ParameterGroup adam_m{arena, "adam_m", f32, params.where(std::not_fn(&Parameter::whole))};
+  ParameterGroup adam_v{arena, "adam_v", f32, adam_m};
+
+  // The batch, its loss, and the global norm of its gradients.
+  Tensor tokens = arena.alloc("batch/tokens", i32, {B, T});
+  Tensor targets = arena.alloc("batch/targets", i32, {B, T});
+  Feed feed{ops, arena, config};  // copies the next batch to the device during a step
+  Tensor loss = arena.alloc("batch/loss", f32, {1});
+  Tensor norm = arena.alloc("batch/norm", f32, {1});
+  Tensor loss_scaler = act == f16 ? arena.alloc("batch/loss_scaler", f32, {4}) : Tensor{};
+
+  // All ranks' parameters and optimizers' states, to load and save: in memory that training uses for
+  // activations.
+  struct Whole {
+    Params params;
+    ParameterGroup muon_m, adam_m, adam_v;
+  } whole = arena.overlay([&] {
+    const Params all(arena, "params", config, f32, Vp, Lp);
+    const ParameterGroup matrices = all.where(&Parameter::whole);
+    const ParameterGroup others = all.where(std::not_fn(&Parameter::whole));
+    return Whole{all, ParameterGroup(arena, "muon_m", f32, matrices),
+                 ParameterGroup(arena, "adam_m", f32, others), ParameterGroup(arena, "adam_v", f32, others)};
+  });
+
+  // Activations that the backward pass reads; index l, 0 to L - 1, is block l's.
+  Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // input of block l
+  Tensor ln1 = arena.alloc("activations/ln1", act, {L, B, T, C});
+  Tensor ln1mean = arena.alloc("activations/ln1mean", f32, {L, B, T});
+  Tensor ln1rstd = arena.alloc("activations/ln1rstd", f32, {L, B, T});
+  Tensor qkvs = arena.alloc("activations/qkvs", act, {L, B, T, 3 * C});
+  Tensor qkrstd = arena.alloc("activations/qkrstd", f32, {L, B, T, 2 * NH});
+  const NotGpt2 qk_norm{*this, "qk_norm"};
+  Tensor lse = arena.alloc("activations/lse", f32, {L, B, NH, T});  // log sum exp(scores), for backward
+  Tensor atty = arena.alloc("activations/atty", act, {L, B, T, C});
+  Tensor res2 = arena.alloc("activations/res2", act, {L, B, T, C});  // res1 + attention
+  Tensor ln2 = arena.alloc("activations/ln2", act, {L, B, T, C});
+  Tensor ln2mean = arena.alloc("activations/ln2mean", f32, {L, B, T});
+  Tensor ln2rstd = arena.alloc("activations/ln2rstd", f32, {L, B, T});
+  Tensor fch = arena.alloc("activations/fch", act, {L, B, T, 4 * C});
+  Tensor fcact = arena.alloc("activations/fcact", act, {L, B, T, 4 * C});
+  const NotGpt2 relu_squared{*this, "relu_squared"};
+  Tensor lnf = arena.alloc("activations/lnf", act, {B, T, C});
+  Tensor lnfmean = arena.alloc("activations/lnfmean", f32, {B, T});
+  Tensor lnfrstd = arena.alloc("activations/lnfrstd", f32, {B, T});
+  Tensor logits = arena.alloc("activations/logits", act, {B, T, Vp});
+  Tensor losses = arena.alloc("activations/losses", f32, {B, T});
+
+  // Scratch that all blocks share.
+  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
+  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // gradient of res2 or res1
+  Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
+  Tensor dqkv = arena.alloc("scratch/dqkv", act, {B, T, 3 * C});
+  Tensor dfch = arena.alloc("scratch/dfch", act, {B, T, 4 * C});
+
+  // Operands of clipping and AdamW, all tensors at once.
+  Tensor clip = arena.alloc("scratch/clip", f32, {1});
+  std::vector<AdamWTensor> adamw = adamw_tensors(params, grad_parts, adam_m, adam_v, parts(weights));
+  Tensor norms = arena.alloc("scratch/norms", f32, {ranks});    // of all ranks
+  Tensor schedule = arena.alloc("scratch/schedule", f32, {2});  // learning rate, number of the step from 1
+
+  // Muon's learning rate is a multiple of AdamW's; its matrices decay by the same amount in a step as under
+  // AdamW.
+  const float muon_rate = 20.0F, muon_beta = 0.95F, muon_decay = hyper.weight_decay / muon_rate;
+  Tensor muon_lr = arena.alloc("scratch/muon_lr", f32, {1});
+  // Scratch memory to make this rank's n layers of the largest stack orthogonal: matrices (n,4C,C) and their
+  // products (3n,C,C).
+  const int64_t n = Lp / ranks;
+  NewtonSchulz scratch{arena.alloc("scratch/muon_x", act, {n, 4 * C, C}),
+                       arena.alloc("scratch/muon_y", act, {n, 4 * C, C}),
+                       arena.alloc("scratch/muon_gram", act, {3 * n, C, C}),
+                       arena.alloc("scratch/muon_poly", act, {3 * n, C, C})};
+  // This rank's layers of a stack: matrices [begin, end) are those of a bucket's layers.
+  struct MuonStack {
+    struct Bucket {
+      MuonTensor matrices;
+      int64_t begin, end;
+    };
+    std::vector<Bucket> buckets;
+    NewtonSchulz iterations;
+  };
+  // Queries, keys and values have a matrix each: (n,3C,C) holds 3n matrices.
+  std::vector<MuonStack> muon = {
+      muon_stack("attn.c_attn.weight", {3 * n, C, C}),
+      muon_stack("attn.c_proj.weight", {n, C, C}),
+      muon_stack("mlp.c_fc.weight", {n, 4 * C, C}),
+      muon_stack("mlp.c_proj.weight", {n, C, 4 * C}),
+  };
+  MuonStack muon_stack(const char* name, const Shape& matrices) const {
+    MuonStack stack{{}, scratch.like(matrices)};
+    const ParameterGroup copies = parts(weights);
+    int64_t begin = 0;
+    for (const Parameter& p : muon_m.list()) {
+      if (!p.name.ends_with(name)) continue;
+      const int64_t end = begin + p.tensor.shape[0] * matrices[0] / n;
+      const auto of = [&](const ParameterGroup& group) {
+        return group.find(p.name).view(matrices.with_first(end - begin));
+      };
+      stack.buckets.push_back({{of(params), of(grad_parts), of(muon_m), of(copies)}, begin, end});
+      begin = end;
+    }
+    return stack;
+  }
+
+  TrainerTensors tensors() const override {
+    return {whole.params, optimizer_state(), weights, grads, logits, loss, norm, loss_scaler};
+  }
+  std::vector<OptimizerState> optimizer_state() const {
+    return {{"m", whole.adam_m}, {"v", whole.adam_v}, {"muon", whole.muon_m}};
+  }
+
+  void prepare() override {
+    // Gradients and weights move by the copy engines: NCCL's kernels would take multiprocessors from the
+    // GEMMs beside them, which then need a second wave. Gradients of other ranks are received in the memory
+    // of logits, which the backward pass is done with by then.
+    ops.use_copy_engines(arena, logits);
+
+    // Called once the parameters are loaded.
+    // Every rank continues from rank 0's state.
+    for (const auto& [all, mine] : spread()) ops.collective(Collective::broadcast, all->all());
+    if (loss_scaler.data) ops.collective(Collective::broadcast, {&loss_scaler, 1});
+    ops.wait_for_collectives();
+
+    ops(RotaryTable{angles});
+    ops.set_matmul_precision(precision);
+    copy(weights.all(), whole.params.all());
+    for (const auto& [all, mine] : spread()) copy(mine->all(), parts(*all).all());
+    ops(Zero{scratch.x});  // which the search reads
+  }
+
+  // Projections begin at 0, so that each block begins as the identity.
+  void init(uint64_t seed) override {
+    Trainer::init(seed);
+    ops(Zero{whole.params.attprojw});
+    ops(Zero{whole.params.fcprojw});
+  }
+
+  void gather_state() override {
+    for (const auto& [all, mine] : spread()) {
+      copy(parts(*all).all(), mine->all());
+      ops.collective(Collective::all_gather, pieces(*all).all());
+    }
+    ops.collective(Collective::all_gather, pieces(weights).all());
+    ops.wait_for_collectives();
+  }
+
+  // ---- one step ------------------------------------------------------------------------------------------
+
+  void step(Loader& data, int64_t step, float lr) override {
+    for (int micro = 0; micro < hyper.accumulate; ++micro) {
+      const Batch batch = feed.next(data);
+
+      load(batch);
+      if (!searched) search();
+      if (micro == 0) zero_grad();
+      if (!forward_backward[0][0]) record();
+      forward_backward[micro == 0][micro + 1 == hyper.accumulate]();
+      // The host gets here while the device still computes.
+      feed.send_ahead();
+    }
+    update(step, lr);
+    ops.phase(nullptr);  // ends the last phase
+  }
+
+  // Times each GEMM's available algorithms on the first batch; the fastest are used from then on.
+  bool searched = false;
+  void search() {
+    ops.search([this] {
+      forward(false);
+      backward(true);
+      for (const MuonStack& stack : muon) newton_schulz(ops, stack.iterations);
+    });
+    searched = true;
+  }
+
+  void zero_grad() {
+    ops.phase("zero gradients");
+    // Where GEMMs overwrite the gradients of matrices, only the other gradients start from 0.
+    for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops(Zero{g});
+    ops(Zero{loss});
+  }
+
+  // Records both passes as CUDA graphs with programmatic dependent launch: a kernel may start while the
+  // previous one still runs. Both passes run once first, as libraries' initialisation can't be recorded.
+  std::function<void()> forward_backward[2][2];  // by whether the micro-batch is the first, and the last
+  void record() {
+    const auto both = [this](bool gather, bool reduce) {
+      forward(gather);
+      backward(reduce);
+    };
+    both(false, true);
+    zero_grad();  // drops what this run has added
+    for (const bool first : {false, true})
+      for (const bool last : {false, true})
+        forward_backward[first][last] = ops.record([=] { both(first, last); }, Launch::early);
+  }
+
+  void load(const Batch& batch) {
+    ops.phase("data");
+    feed.deliver(tokens, targets, batch);
+  }
+
+  // ---- forward -------------------------------------------------------------------------------------------
+
+  // For evaluation: logits and loss of a batch.
+  void forward(const Batch& batch) override {
+    load(batch);
+    forward(false);
+    cross_entropy();
+  }
+
+  // logits = GPT-2(tokens)
+  void forward(bool gather) {
+    // The other ranks' parts of a layer's weights arrive while earlier layers are computed.
+    int64_t coming = 0;  // buckets on their way
+    if (gather)
+      for (int64_t l = 0; l < L; l = bucket_end(l), ++coming)
+        ops.collective(Collective::all_gather, weights.layers(l, bucket_end(l)));
+    const auto need = [&](int64_t l) {
+      if (coming > 0 && begins_bucket(l)) ops.wait_for_collectives(--coming);
+    };
+
+    ops.phase("encoder");
+    ops(EncoderForward{res1[0], tokens, weights.wte});  // (B,T,C)
+
+    for (int64_t l = 0; l < L; ++l) {
+      ops.phase("forward block", l);
+      need(l);
+      ops(LayerNormForward{ln1[l], ln1mean[l], ln1rstd[l], res1[l], weights.ln1w[l], weights.ln1b[l]});
+
+      const Tensor qkv = qkvs[l];  // kept for the backward pass
+      // qkv = ln1 W^T + b  (B,T,3C)
+      ops(LinearForward{qkv, ln1[l], weights.qkvw[l], weights.qkvb[l]});
+
+      // Each head of q and k is divided by its root mean square (B,T,2NH): softmax's input is bounded.
+      // Then it is rotated (Su et al. 2021): q k^T depends on how far apart two positions are.
+      ops(QkNormRotaryForward{qkv, qkrstd[l], angles});
+
+      // atty = softmax(q k^T / sqrt(HS)) v, causal  (B,T,C)
+      // FlashAttention-2 (Dao 2023), cuDNN's or model/cuda/flash_attention.cu: no (T,T) scores in memory.
+      ops(AttentionForward{atty[l], lse[l], qkv});
+
+      // res2 = res1 + atty W^T + b
+      ops(LinearForward{res2[l], atty[l], weights.attprojw[l], weights.attprojb[l], res1[l]});
+
+      ops(LayerNormForward{ln2[l], ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]});
+
+      // fcact = max(fch, 0)^2, fch = ln2 W^T + b  (B,T,4C)
+      ops(LinearForward{fch[l], ln2[l], weights.fcw[l], weights.fcb[l]});
+      ops(ReluSquaredForward{fcact[l], fch[l]});  // So et al. 2021
+
+      // res1 of the next block = res2 + fcact W^T + b
+      ops(LinearForward{res1[l + 1], fcact[l], weights.fcprojw[l], weights.fcprojb[l], res2[l]});
+    }
+
+    ops.phase("classifier");
+    ops(LayerNormForward{lnf, lnfmean, lnfrstd, res1[L], weights.lnfw, weights.lnfb});
+    ops(Matmul{logits, lnf, weights.wte, MatOp::NT});  // (B,T,Vp)
+  }
+
+  // loss += mean of -log softmax(logits)[target]
+  void cross_entropy() {
+    ops(CrossEntropyForward{losses, logits, targets, V});
+    ops(AddMean{loss, losses});
+  }
+
+  // ---- backward: the loss, and gradients; those of weights are added to grads ----------------------------
+  // A comment repeats the forward line, with the shapes of its gradients: computed <- given. The gradient of
+  // "res + ..." is the gradient of both terms: dres stays as it is, and LayerNorms add to it.
+
+  // With one micro-batch a step, GEMMs overwrite grads: an epilogue that sums a bias gradient can't add to
+  // it.
+  const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
+
+  void backward(bool reduce) {
+    const LossScale dloss{1.0F / static_cast<float>(B * T * hyper.accumulate * ranks), loss_scaler};
+    const Tensor dlogits = logits;  // in the same memory
+    ops.phase("classifier backward");
+    ops(CrossEntropyForwardBackward{losses, dlogits, targets, V, dloss});
+    ops(AddMean{loss, losses});
+
+    ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
+    ops(Matmul{grads.wte, dlogits, lnf, MatOp::TN, write});
+    ops(Zero{dres});
+    // This also sums dres over its rows, into the bias gradient of the last block's projection.
+    ops(LayerNormBackward{dres, NormParams{grads.lnfw, grads.lnfb}, grads.fcprojb[L - 1], dln,
+                          NormInput{res1[L], lnfmean, lnfrstd}, weights.lnfw});
+
+    for (int64_t l = L - 1; l >= 0; --l) {
+      ops.phase("backward block", l);
+
+      // res1 of the next block = res2 + fcact W^T + b  (B,T,4C) <- (B,T,C)
+      ops(Matmul{dfch, dres, weights.fcprojw[l], MatOp::NN});
+      ops(Matmul{grads.fcprojw[l], dres, fcact[l], MatOp::TN, write});
+      ops(ReluSquaredBackward{dfch, dfch, fch[l]});
+
+      // fch = ln2 W^T + b  (B,T,C) <- (B,T,4C)
+      ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
+      if (l > 0) ops(LinearWeightBackward{grads.fcw[l], grads.fcb[l], dfch, ln2[l], write});
+
+      // LayerNorm, and the bias gradient of the projection before it: dres summed over its rows
+      ops(LayerNormBackward{dres, NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
+                            NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
+
+      // res2 = res1 + atty W^T + b
+      const Tensor datty = proj;  // in the same memory
+      ops(Matmul{datty, dres, weights.attprojw[l], MatOp::NN});
+      ops(Matmul{grads.attprojw[l], dres, atty[l], MatOp::TN, write});
+
+      // atty = softmax(q k^T / sqrt(HS)) v, causal  (B,T,3C) <- (B,T,C)
+      ops(AttentionBackward{dqkv, datty, atty[l], lse[l], qkvs[l]});
+
+      ops(QkNormRotaryBackward{dqkv, qkvs[l], qkrstd[l], angles});
+
+      // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
+      ops(Matmul{dln, dqkv, weights.qkvw[l], MatOp::NN});
+      if (l > 0) ops(LinearWeightBackward{grads.qkvw[l], grads.qkvb[l], dqkv, ln1[l], write});
+
+      const Tensor dbias = l > 0 ? grads.fcprojb[l - 1] : Tensor{};
+      ops(LayerNormBackward{dres, NormParams{grads.ln1w[l], grads.ln1b[l]}, dbias, dln,
+                            NormInput{res1[l], ln1mean[l], ln1rstd[l]}, weights.ln1w[l]});
+
+      // Each rank gets the sum of its part of a finished bucket during the rest of the backward pass.
+      if (reduce && l > 0 && begins_bucket(l))
+        ops.collective(Collective::reduce_scatter, grads.layers(l, bucket_end(l)));
+    }
+
+    ops.phase("encoder backward");
+    ops(EmbeddingBackward{grads.wte, tokens, dres});
+    if (reduce) {
+      ops.collective(Collective::reduce_scatter, grads.outside_layers());
+      ops.collective(Collective::all_reduce, {&loss, 1});
+    }
+
+    // These weight gradients could wait until wte's gradient, the largest, is being reduced.
+    ops.phase("backward block", 0);
+    ops(LinearWeightBackward{grads.fcw[0], grads.fcb[0], dfch, ln2[0], write});
+    ops(LinearWeightBackward{grads.qkvw[0], grads.qkvb[0], dqkv, ln1[0], write});
+    if (reduce) {
+      ops.phase("gradient reduction");
+      ops.collective(Collective::reduce_scatter, grads.layers(0, bucket_end(0)));
+      ops.wait_for_collectives();
+      ops(Affine{loss, loss, 1.0F / static_cast<float>(ranks), 0.0F});  // each rank's loss is a mean
+    }
+  }
+
+  // ---- update --------------------------------------------------------------------------------------------
+
+  void update(int64_t step, float lr) {
+    // Clip the global norm: g *= min(1, grad_clip / norm), as the optimizers read g.
+    ops.phase("clip");
+    // The norm of all ranks' norms is the norm of all gradients.
+    ops(ClipGradNorm{clip, norm, grad_parts.all(), hyper.grad_clip});
+    ops(Copy{part_of(norms, ops.rank(), ops.world()), norm});
+    ops.collective(Collective::all_gather, {&norms, 1});
+    ops.wait_for_collectives();
+    ops(ClipGradNorm{clip, norm, {&norms, 1}, hyper.grad_clip, loss_scaler});
+
+    // AdamW (Loshchilov and Hutter 2019): each rank updates its parts, first those outside of the layers: the
+    // next forward pass begins with them, so they are gathered during the layers' update.
+    ops.phase("optimizer");
+    ops(WriteValues{schedule, {lr, static_cast<float>(step + 1)}});
+    const std::span<const AdamWTensor> mine = adamw;
+    const size_t outer = weights.outside_layers().size();
+    ops(AdamWStep{mine.first(outer), schedule, clip, hyper.adamw(), loss_scaler});
+    ops.collective(Collective::all_gather, weights.outside_layers());
+    ops(AdamWStep{mine.subspan(outer), schedule, clip, hyper.adamw(), loss_scaler});
+
+    // Muon (Jordan et al. 2024): a matrix's step is its momentum with all singular values made about 1. The
+    // matrices of all of this rank's layers are multiplied at once.
+    ops(WriteValues{muon_lr, {muon_rate * lr}});
+    for (const MuonStack& stack : muon) {
+      for (const auto& [t, begin, end] : stack.buckets)
+        ops(MuonMomentum{stack.iterations.x.slices(begin, end), t.m, t.g, clip, muon_beta, loss_scaler});
+      const Tensor update = newton_schulz(ops, stack.iterations);
+      for (const auto& [t, begin, end] : stack.buckets)
+        ops(MuonUpdate{t.w, t.param_copy, update.slices(begin, end), muon_lr, muon_decay, loss_scaler});
+    }
+    ops.wait_for_collectives();
+  }
+};
+
+STEPLADDER_RUNG(Gpt2Trainer);
+
+}  // namespace
+}  // namespace stepladder
