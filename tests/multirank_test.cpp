@@ -423,7 +423,7 @@ TEST_F(Multirank, RanksThatOwnWholeMatricesLearnWhatOneLearns) {
   for (const auto& [name, one] :
        {std::pair(kUntied, kUntied), std::pair("muon_zero1", "06_zero_projections")}) {
     for (const int ranks : {2, 4}) {
-      const std::string evaluated = cat(kSmall, "--steps 30 --eval-every 10 --eval-batches 2 ");
+      const std::string evaluated = cat(kSmall, "--batch 2 --steps 30 --eval-every 10 --eval-batches 2 ");
       run_alone(eventful(one, cat(evaluated, "--accumulate ", ranks)));
       const auto expected = losses(), expected_later = val_losses(0);
       EXPECT_LT(expected.back(), expected.front() - 0.4);
