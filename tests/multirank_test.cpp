@@ -464,18 +464,20 @@ TEST_F(Multirank, ATrainerOfItsOwnParametersResumesToTheLastBit) {
 }
 
 TEST_F(Multirank, RanksThatShareMuonSampleWhatOneSamples) {
-  const std::string checkpoint = folder_ / "muon.ckpt";
-  const std::string sampling = "--prompt a --sample-tokens 8 --temperature 0 ";
-  run(2, eventful("muon_zero1",
-                  cat(kSmall, sampling, "--steps 4 --sample-every 4 --checkpoint '", checkpoint, "'")));
-  const std::string sampled = read_file(folder_ / "out");
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += cat("A is the first letter; ", i, " times.\n");
+  write_file(folder_ / "text.txt", text);
+  const std::string checkpoint = folder_ / "muon.ckpt", sampling = "--prompt a --sample-tokens 16 ";
+  run(2, rung("muon_zero1", cat(kSmall, sampling, "--vocabulary 256 --data '", folder_ / "text.txt",
+                                "' --steps 4 --sample-every 4 --checkpoint '", checkpoint, "'")));
+  const std::string told = read_file(folder_ / "out");
   ASSERT_EQ(alone(cat("'", kBin, "/06_zero_projections' --backend cpu --vocab none --dtype fp32 --steps 0 ",
                       sampling, "--resume '", checkpoint, "'")),
             0)
       << errors();
-  const std::string text = read_file(folder_ / "out");
-  EXPECT_GT(text.size(), 1U + 8U);
-  EXPECT_NE(sampled.find(text), std::string::npos) << sampled << text;
+  const std::string sampled = read_file(folder_ / "out");
+  EXPECT_EQ(sampled.size(), 1U + 16U + 1U);
+  EXPECT_NE(told.find("\n" + sampled), std::string::npos) << told << sampled;
 }
 
 TEST_F(Multirank, WhatIsNotGpt2GoesOutUnderItsOwnName) {
