@@ -8,10 +8,12 @@
 #include <limits>
 #include <vector>
 
+#include "bench/plan/ladder.h"
 #include "model/checkpoint.h"
 #include "model/fp8_linears.h"
 #include "model/half.h"
 #include "tests/files.h"
+#include "tests/losses.h"
 #include "tests/training.h"
 
 namespace stepladder {

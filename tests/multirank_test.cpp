@@ -394,22 +394,26 @@ TEST_F(Multirank, RanksThatWouldGoOnFromDifferentCheckpointsAreRefused) {
 }
 
 TEST_F(Multirank, RanksGoOnWithTheLossScaleOfTheFirst) {
-  // The second rank's file is at the same step but has no loss scale, since it was saved in bf16.
-  for (const std::string dtype : {"fp16", "bf16"})
-    run_alone(rung("15_multi_gpu", cat("--events 3 --steps 2 --checkpoint '", folder_ / dtype, "'"),
-                   cat(" --dtype ", dtype).c_str()));
-  const float scaler[] = {256.0F, 0.0F, 0.0F, 0.0F};  // replaces 65536, the scale where a file has none
-  const std::string saved = read_file(folder_ / "fp16");
-  write_file(folder_ / "fp16",
-             saved.substr(0, saved.size() - sizeof scaler) + bytes_of(std::span<const float>(scaler)));
-  for (const std::string name : {"15_multi_gpu", "16_zero1", "muon_zero1"}) {
-    const auto resumed = [&](const char* file) {
-      return rung(name, cat("--events 3 --steps 8 --resume '", folder_ / file, "'"), " --dtype fp16");
-    };
-    run(2, resumed("fp16"));
-    const auto expected = losses();
-    EXPECT_EQ(wait_for(start({resumed("fp16"), resumed("bf16")})), 0) << errors();
-    for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(losses(rank), expected) << name << ", rank " << rank;
+  using Trainers = std::pair<std::string, std::vector<std::string>>;  // whose file the others resume
+  for (const auto& [saves, names] : {Trainers("15_multi_gpu", {"15_multi_gpu", "16_zero1"}),
+                                     Trainers("06_zero_projections", {"muon_zero1"})}) {
+    // The second rank's file is at the same step but has no loss scale, since it was saved in bf16.
+    for (const std::string dtype : {"fp16", "bf16"})
+      run_alone(rung(saves, cat("--events 3 --steps 2 --checkpoint '", folder_ / dtype, "'"),
+                     cat(" --dtype ", dtype).c_str()));
+    const float scaler[] = {256.0F, 0.0F, 0.0F, 0.0F};  // replaces 65536, the scale where a file has none
+    const std::string saved = read_file(folder_ / "fp16");
+    write_file(folder_ / "fp16",
+               saved.substr(0, saved.size() - sizeof scaler) + bytes_of(std::span<const float>(scaler)));
+    for (const std::string& name : names) {
+      const auto resumed = [&](const char* file) {
+        return rung(name, cat("--events 3 --steps 8 --resume '", folder_ / file, "'"), " --dtype fp16");
+      };
+      run(2, resumed("fp16"));
+      const auto expected = losses();
+      EXPECT_EQ(wait_for(start({resumed("fp16"), resumed("bf16")})), 0) << errors();
+      for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(losses(rank), expected) << name << ", rank " << rank;
+    }
   }
 }
 
