@@ -106,6 +106,9 @@ def stand_in(name: str, words: list[str]) -> int:
         of_run = "00,08" if learning else "00,13"
         few = "13,15" if "--devices" in words else of_run if kind == "run" else "03" if kind == "ablate" else "13"
         added += ["--rungs", few]
+    if "--tuned" in words:  # says how many steps
+        steps = added.index("--steps")
+        del added[steps:steps + 2]
     if "--until-loss" in words and "--steps" in added:  # goes with a maximum of steps
         added[added.index("--steps")] = "--max-steps"
     if "--seeds" in words and "--rounds" in added:  # gives the number of runs, so no --rounds

@@ -1030,6 +1030,20 @@ say '{"event":"eval","step":'$i',"val_loss":'$((90 - i * fall))'}'
   EXPECT_EQ(ranked[0].options(),
             "--lr 0.001 --max-steps 12 --decay-steps 12 --warmup-lr-steps 2 --min-lr 0.0001");
   EXPECT_EQ(best_of(ranked).size(), 1U);
+
+  fake.before_start = cat("echo $arguments >>", folder_ / "told.txt");
+  fake.write(folder_);
+  const std::string run =
+      cat("run --backend cpu --model gpt2-tiny --batch 4 --seq 32 --eval-every 1 --rungs 00 --tuned t.jsonl "
+          "--overwrite --rounds 1 --data ",
+          folder_ / "data.bin");
+  EXPECT_EQ(stepladder(run + " --until-loss 50").code, kExitOk);
+  EXPECT_TRUE(says(read_file(folder_ / "told.txt"), {"--steps 12", "--lr 0.001", "--min-lr 0.0001",
+                                                     "--warmup-lr-steps 2", "--decay-steps 12"}))
+      << read_file(folder_ / "told.txt");
+  for (const char* wrong :
+       {"", " --until-loss 40", " --until-loss 50 --max-steps 9", " --until-loss 50 --rungs 02"})
+    EXPECT_EQ(stepladder(run + wrong).code, kExitUsage) << wrong;
 }
 
 TEST_F(HarnessCli, TimeToALossIsTakenOverSeedsAndWhatMissesItIsSaid) {

@@ -6,6 +6,7 @@
 #include "bench/cli/measure.h"
 #include "bench/plan/ladder_file.h"
 #include "bench/plan/presets.h"
+#include "bench/report/trials.h"
 #include "bench/run/placeholders.h"
 #include "bench/verdict/certificate.h"
 
@@ -17,6 +18,7 @@ struct RunOptions {
   std::string scaling = "weak";
   bool independent_ranks = false;
   std::optional<int64_t> horizons;
+  std::string tuned;
   MeasureOptions measure;
 
   std::vector<Option> options() {
@@ -43,6 +45,8 @@ struct RunOptions {
              "their "
              "learning rate decays until then, or as --decay-steps says",
              kLoss, Allowed{1, 1e9}},
+            {"tuned", &tuned, "FILE",
+             "give each trainer the schedule of its best trial in a file of `stepladder tune`", kLoss},
             {"scaling", &scaling, "NAME", "--batch is each device's, or shared by all of them", kPlan,
              Allowed{"weak", "strong"}},
             {"independent-ranks", &independent_ranks, "",
@@ -114,6 +118,33 @@ int find_horizon(const MeasureOptions& asked, const Plan& plan, int64_t last) {
   return kExitInconclusive;
 }
 
+/// The schedule of each program's best trial in a file of `stepladder tune`: to the loss asked for, or of the
+/// steps. Throws InputError where a program has none.
+std::map<std::string, Tuned> tuned_in(const std::string& file, const std::vector<Program>& programs,
+                                      const MeasureOptions& asked) {
+  if (asked.max_steps || (!asked.until_loss && !asked.seeds))
+    throw InputError(
+        "--tuned says how each trainer is trained: give --until-loss without --max-steps, or --seeds and "
+        "--steps");
+  const std::vector<Trial> best = best_of(trials_of(load_measured_parts(file)));
+  std::map<std::string, Tuned> tuned;
+  for (const Program& program : programs) {
+    const auto trial = std::ranges::find_if(best, [&](const Trial& t) {
+      return t.trainer == program.variant && t.until == asked.until_loss &&
+             (t.until || t.steps == asked.steps);
+    });
+    if (trial == best.end())
+      throw InputError(cat("--tuned ", file, ": no trial of ", program.variant, " there ",
+                           asked.until_loss ? cat("reached a loss of ", number_text(*asked.until_loss))
+                                            : cat("is of ", asked.steps.value_or(0), " steps"),
+                           ": `stepladder tune` adds some"));
+    Tuned& one = tuned[program.variant];
+    one.lr = static_cast<float>(trial->lr), one.steps = trial->steps, one.warmup_lr_steps = trial->warmup;
+    if (trial->min_lr) one.min_lr = static_cast<float>(*trial->min_lr);
+  }
+  return tuned;
+}
+
 int run(RunOptions& options) {
   Plan plan;
   plan.scaling = options.scaling;
@@ -121,6 +152,9 @@ int run(RunOptions& options) {
   const MeasureOptions& asked = options.measure;
   plan.ladder = ladder_at(asked.ladder.empty() ? ladder_file(asked.preset) : asked.ladder);
   plan.programs = programs(plan.ladder, asked.rungs, options.peers, asked.python);
+  if (options.horizons && !options.tuned.empty())
+    throw InputError("--horizons and --tuned both say how long a schedule is: give one");
+  if (!options.tuned.empty()) plan.tuned = tuned_in(options.tuned, plan.programs, asked);
   return options.horizons ? find_horizon(asked, plan, *options.horizons) : measure(asked, std::move(plan));
 }
 

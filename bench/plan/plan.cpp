@@ -176,6 +176,14 @@ Workload workload_for(const Plan& plan, const Program& program, int64_t batch, i
   if (!program.folder.empty())  // the program runs in that folder
     for (std::string* path : {&s.data, &s.val_data, &s.vocab})
       if (!path->empty()) *path = std::filesystem::absolute(here_or_shared(*path));
+  if (const auto found = plan.tuned.find(program.variant); found != plan.tuned.end()) {
+    const Tuned& tuned = found->second;
+    s.lr = tuned.lr, s.steps = tuned.steps;
+    if (tuned.warmup_lr_steps) {
+      s.warmup_lr_steps = *tuned.warmup_lr_steps, s.decay_steps = tuned.steps;
+      s.min_lr = tuned.min_lr;
+    }
+  }
   if (s.until_loss) s.seed += static_cast<uint64_t>(round);  // the steps to a loss vary by seed
   if (devices > 1) s.device = 0;                             // each rank has its own device
 
@@ -237,6 +245,12 @@ Json Plan::json() const {
   json.update(options_json(told.shared_options(), {RungSettings::kData, RungSettings::kTraining,
                                                    RungSettings::kDevice, RungSettings::kOps}));
   if (!settings.min_lr) json.erase("min_lr");  // older files lack it
+  for (const auto& [variant, schedule] : tuned) {
+    Json& one = json["tuned"][variant];
+    one = {{"lr", of_float(schedule.lr)}, {"steps", schedule.steps}};
+    if (schedule.warmup_lr_steps) one["warmup_lr_steps"] = *schedule.warmup_lr_steps;
+    if (schedule.min_lr) one["min_lr"] = of_float(*schedule.min_lr);
+  }
   if (!ladder.usual()) json["ladder"] = ladder.json();
   if (!ablate.is_null()) json["ablate"] = ablate;
   if (std::ranges::any_of(programs, [](const Program& p) { return p.devices > 1; })) {

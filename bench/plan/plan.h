@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,14 @@
 
 namespace stepladder {
 
+/// The schedule that a trainer was tuned to.
+struct Tuned {
+  float lr = 0.0F;
+  int64_t steps = 0;
+  std::optional<int64_t> warmup_lr_steps;  // nothing where the trainer has a schedule of its own
+  std::optional<float> min_lr;             // at the end of the steps
+};
+
 /// Everything that decides what is measured.
 struct Plan {
   Ladder ladder = stepladder::ladder();
@@ -20,6 +29,7 @@ struct Plan {
   Json ablate;  // rungs and kinds of an ablation; else null
   std::vector<int64_t> batch;
   RungSettings settings;
+  std::map<std::string, Tuned> tuned;  // by variant; in place of the settings' schedule
   int64_t warmup = 0;
   Stopping stopping;
   bool seeds = false;                  // each round trains all of its steps from a seed of its own
