@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <limits>
@@ -18,16 +19,18 @@ namespace {
 
 struct PlanRunOptions {
   std::vector<std::string> results = {kLatestResults};
-  double tokens = 10e9;
+  std::optional<double> tokens;
   std::optional<double> price_per_hour;
   bool wide = false;
 
   std::vector<Option> options() {
     const char* plan = "Training run";
-    return {{"RESULT", &results, "", "results files of the devices to compare"},
-            {"tokens", &tokens, "N", "to train on: 10e9", plan, {1, 1e18}},
-            {"price-per-hour", &price_per_hour, "MONEY", "of a device", plan, {0, 1e9}},
-            wide_option(wide, plan)};
+    return {
+        {"RESULT", &results, "", "results files of the devices to compare"},
+        {"tokens", &tokens, "N", "to train on; default: what the loss took of runs until a loss, else 10e9",
+         plan, Allowed{1, 1e18}},
+        {"price-per-hour", &price_per_hour, "MONEY", "of a device", plan, {0, 1e9}},
+        wide_option(wide, plan)};
   }
 };
 
@@ -35,18 +38,28 @@ struct PlanRunOptions {
 struct Extrapolated {
   std::string device;
   ResultRow row;
-  double tokens;
+  std::optional<double> asked;  // tokens
 
+  /// What training until the loss took, where no tokens were asked for; null where there is nothing to tell.
+  const TimeToLoss* to_loss() const {
+    const auto& reached = row.numbers->to_loss;
+    return !asked && reached && reached->reached > 0 ? &*reached : nullptr;
+  }
+  double tokens() const { return to_loss() ? to_loss()->tokens.value : asked.value_or(10e9); }
   /// Time or energy for all tokens, in `unit`: tokens over a rate, so the rate's upper bound gives the lower
   /// bound.
   Estimate over(const Estimate& rate, double unit) const {
-    Estimate whole{.value = tokens / rate.value / unit, .interval = {}, .rounds = rate.rounds};
+    Estimate whole{.value = tokens() / rate.value / unit, .interval = {}, .rounds = rate.rounds};
     if (rate.interval)
-      whole.interval = {tokens / rate.interval->hi / unit, tokens / rate.interval->lo / unit};
+      whole.interval = {tokens() / rate.interval->hi / unit, tokens() / rate.interval->lo / unit};
     return whole;
   }
-  Estimate hours() const { return over(row.numbers->tokens_per_second, 3600.0); }
+  Estimate hours() const {
+    return to_loss() ? scaled(to_loss()->seconds, 1 / 3600.0) : over(row.numbers->tokens_per_second, 3600.0);
+  }
   std::optional<Estimate> kwh() const {
+    if (to_loss())
+      return to_loss()->joules ? std::optional(scaled(*to_loss()->joules, 1 / 3.6e6)) : std::nullopt;
     const auto& rate = row.numbers->tokens_per_joule;
     return rate ? std::optional(over(*rate, 3.6e6)) : std::nullopt;
   }
@@ -64,6 +77,7 @@ int plan_run(PlanRunOptions& options) {
     for (const ResultRow& row : aggregate(results)) {
       if (!row.numbers || row.disturbed() || is_ablation(row.variant)) continue;
       rows.push_back({results.device_model(), row, options.tokens});
+      if (rows.back().to_loss()) continue;
       double timed = 0.0;
       for (const auto& [round, run] : row.runs)
         timed += static_cast<double>(timed_steps(*run)) * run->summary->median_step_ms * 1e-3;
@@ -81,6 +95,8 @@ int plan_run(PlanRunOptions& options) {
   columns.add({"device", Align::left, 5}, [](const Row& x) { return x.device; });
   columns.add_text("trainer", [](const Row& x) { return x.row.variant; });
   columns.add({"workload", Align::left, 3}, [](const Row& x) { return x.row.workload; });
+  if (std::ranges::any_of(rows, [](const Row& x) { return x.to_loss() != nullptr; }))
+    columns.add("tokens", [](const Row& x) { return rounded(x.tokens()); });
   columns.add({"tok/s", Align::right, 1},
               [](const Row& x) { return rounded(x.row.numbers->tokens_per_second.value); });
   columns.add("hours", [](const Row& x) { return text_of(x.hours()); });
@@ -90,11 +106,16 @@ int plan_run(PlanRunOptions& options) {
       const auto devices = static_cast<double>(world_size(x.row.config));
       return text_of(scaled(x.hours(), *options.price_per_hour * devices));
     });
+  const auto extrapolated = std::ranges::find_if(rows, [](const Row& x) { return !x.to_loss(); });
+  const std::string from =
+      extrapolated == rows.end()
+          ? "Measured: the steps until the loss"
+          : cat("Extrapolated, not run: ", rounded(extrapolated->tokens()), " tokens, from ", sized(seconds),
+                " s of timed steps or more in each row");
   std::cout << columns.table(rows).terminal(options.wide) << "\n"
-            << folded(cat("Extrapolated, not run: ", rounded(options.tokens), " tokens, from ",
-                          sized(seconds),
-                          " s of timed steps or more in each row. Data, evaluation, checkpoints and failures "
-                          "come on top; energy is the devices', without hosts and cooling."))
+            << folded(cat(from,
+                          ". Data, evaluation, checkpoints and failures come on top; energy is the devices', "
+                          "without hosts and cooling."))
             << "\n"
             << std::flush;
   return kExitOk;
