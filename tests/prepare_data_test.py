@@ -41,6 +41,57 @@ class Dictionary(unittest.TestCase):
                          "2. (Mus.) The name of the sixth tone.\n\nA quotation. --Milton.\n\n"
                          "Aam \\Aam\\, n. A Dutch and German measure of liquids [Obs.] and more.\n")
 
+RFC = """
+
+
+Network Working Group                                          A. Author
+Request for Comments: 1                                       April 1969
+
+                              A Title
+
+Abstract
+
+   The first paragraph goes
+   over a page, and
+   ends there.
+
+   Field       Meaning
+   Length      of the rest
+
+
+
+Author                       Experimental                      [Page 1]
+\f
+RFC 1                           A Title                       April 1969
+
+
+   +-----+
+   | box |
+   +-----+
+
+   The last.  It has two sentences.
+
+
+
+Author                       Experimental                      [Page 2]
+"""
+
+
+class Rfc(unittest.TestCase):
+    def test_its_pages_are_joined_and_its_paragraphs_unwrapped(self):
+        lines = prepare_data.paragraphs(RFC).split("\n")
+        for whole in ("The first paragraph goes over a page, and ends there.", "   Length      of the rest", "   | box |",
+                      "The last. It has two sentences."):
+            self.assertIn(whole, lines)
+        for part in ("[Page", "RFC 1 ", "\f", "\n\n"):
+            self.assertNotIn(part, prepare_data.paragraphs(RFC))
+
+    def test_each_is_a_document_and_later_ones_are_left_out(self):
+        deb = DebianPackage().package("./a/rfc1.txt", "./a/rfc2.txt", "./a/rfc2.html", "./a/rfc99999.txt")
+        with mock.patch("prepare_data.download", return_value=deb):
+            documents = prepare_data.rfcs(Path()).decode().split("<|endoftext|>")
+        self.assertEqual(sorted(documents), ["./a/rfc1.txt\n", "./a/rfc2.txt\n"])
+
 
 class Texts(unittest.TestCase):
     def setUp(self):
@@ -108,10 +159,10 @@ class DebianPackage(unittest.TestCase):
         deb = self.package("./usr/share/text")
         with mock.patch("subprocess.run", side_effect=FileNotFoundError("apt-get")):
             with mock.patch("urllib.request.urlopen", return_value=io.BytesIO(deb)):
-                self.assertEqual(prepare_data.download(prepare_data.DEB, self.folder), deb)
+                self.assertEqual(prepare_data.download("package", self.folder, "main/package.deb"), deb)
             with mock.patch("urllib.request.urlopen", side_effect=OSError("no network")):
                 with self.assertRaisesRegex(prepare_data.Unavailable, "apt-get.*no network"):
-                    prepare_data.download(prepare_data.DEB, self.folder)
+                    prepare_data.download("package", self.folder, "main/package.deb")
             with self.assertRaises(prepare_data.Unavailable):
                 prepare_data.download("another", self.folder)
 
