@@ -41,7 +41,7 @@ RUNG = f"{SMALL} --steps 2 --warmup-lr-steps 1 --decay-steps 2 --accumulate 1 --
 ADDED = {
     "run": f"{SMALL} {SHORT} --overwrite",
     "ablate": f"{SMALL} {SHORT} --overwrite",
-    "tune": f"{SMALL} --warmup 1 --overwrite",
+    "tune": f"{SMALL} --warmup 1 --eval-batches 1 --overwrite",
     "gate": f"{SMALL} --steps 3 --warmup 1 --pairs 3 --max-pairs 3 --repeat 1",
     "calibrate": f"{SMALL} --steps 3 --warmup 1 --pairs 3",
     "overhead": f"{SMALL} --steps 3 --warmup 1 --pairs 3",
@@ -104,7 +104,7 @@ def stand_in(name: str, words: list[str]) -> int:
     added = (ADDED_TO_OWN if own else ADDED).get(kind, "").split()
     if kind in ("run", "tune", "ablate", "gate", "calibrate", "overhead") and not own and "--rungs" not in words:
         of_run = "00,08" if learning else "00,13"
-        few = "13,15" if "--devices" in words else of_run if kind == "run" else "03" if kind == "ablate" else "13"
+        few = "13,15" if "--devices" in words else of_run if kind in ("run", "tune") else "03" if kind == "ablate" else "13"
         added += ["--rungs", few]
     if "--tuned" in words:  # says how many steps
         steps = added.index("--steps")
@@ -116,8 +116,12 @@ def stand_in(name: str, words: list[str]) -> int:
         del added[rounds:rounds + 2]
     small = {"--batch": "2", "--devices": "1,2" if "--launcher" not in words else "2", "--max-time": "3s",
              "--eval-every": "1", "--sample-every": "1", "--seeds": "3", "--horizons": "3", "--certify-loss": "20"}
+    if kind == "tune" or "--tuned" in words:  # a loss that is reached, as --tuned takes trials that reached it
+        small |= {"--until-loss": "20", "--rungs": "00"}
+    if kind == "tune" and "--warmup-lr-steps" not in words:
+        added += ["--warmup-lr-steps", "1"]
     if kind == "tune":
-        small |= {"--steps": "3,4", "--warmup-lr-steps": "0,1", "--lr": "1e-3,2e-3", "--rungs": "00"}
+        small |= {"--steps": "3,4", "--warmup-lr-steps": "0,1", "--lr": "1e-3,2e-3"}
     if kind in ("run", "gate", "ablate", "rung", "tune"):  # replaced in place, as a repeated list option appends
         words = [small.get(option, word) for option, word in zip(["", *words], words)]
     code = subprocess.run([Path(os.environ["STEPLADDER_BIN_DIR"]) / name, *words, *added], check=False).returncode
@@ -152,7 +156,7 @@ def prepare(root: Path, bin_dir: Path) -> dict[str, str]:
     for name in ("scripts", "variants", "examples", "python", "model", "data/gpt2", "data/austen.txt"):
         if (REPOSITORY / name).exists():
             (checkout / name).symlink_to(REPOSITORY / name)
-    (checkout / "data/dictionary.txt").write_text(100 * "A is the first letter.\n")
+    (checkout / "data/dictionary.txt").write_text(1000 * "A is the first letter.\n")
     charts = shutil.ignore_patterns("*.png", "*.svg", "*.html")
     shutil.copytree(REPOSITORY / "reports", checkout / "reports", ignore=charts)
     (root / "home/torch/bin/python").symlink_to(sys.executable)
