@@ -12,7 +12,7 @@ if(STEPLADDER_QUICK_BUILD AND NOT STEPLADDER_FUZZ)
 endif()
 
 # gcc 13 sees uninitialised reads of std::vector's elements that are not there: gcc.gnu.org/PR109561.
-set(test_options ${optimise_little} $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+set(test_options $<$<CONFIG:Release>:-O0> $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 function(add_test_program target)
   add_executable(${target} ${ARGN})
   target_compile_definitions(${target} PRIVATE
@@ -81,7 +81,7 @@ else()
     target_link_libraries(${test} PRIVATE GTest::gtest_main)
     add_dependencies(${test} ladder fake_nvml)
     if(test STREQUAL gradient_test)  # its reference computes in the test itself
-      target_compile_options(${test} PRIVATE ${optimise_instrumented})
+      target_compile_options(${test} PRIVATE ${optimise_little} ${optimise_instrumented})
     elseif(test_header)
       target_compile_options(${test} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)  # for ccache
       target_precompile_headers(${test} REUSE_FROM test_header)

@@ -184,7 +184,7 @@ TEST(HellaSwag, CountsTheCompletionsOfTheLeastMeanLoss) {
     return right;
   };
   EXPECT_EQ(right_answers(), questions.size());
-  for (size_t i = 0; i < 5; ++i) questions[i].right = (questions[i].right + 1U) % 3U;
+  for (size_t i = 0; i < 5; ++i) questions[i].right = static_cast<uint16_t>((questions[i].right + 1) % 3);
   EXPECT_EQ(right_answers(), questions.size() - 5);
 }
 

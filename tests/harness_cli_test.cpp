@@ -966,7 +966,7 @@ TEST_F(HarnessCli, TuneMakesTheSameTrialsOfEachTrainerAndRanksThem) {
   learns("00_fp32_baseline", "0.0003");
   learns("02_tf32", "0.001");
   const std::string tune =
-      cat("tune --backend cpu --model gpt2-tiny --batch 4 --seq 32 --warmup 2 --eval-batches 3 --shuffle "
+      cat("tune --backend cpu --model gpt2-tiny --batch 2 --seq 16 --warmup 2 --eval-batches 3 --shuffle "
           "--rungs 00,02 --out t.jsonl --data ",
           folder_ / "data.bin", " --steps 20,12 --decay-to 0,0.1 ");
   const Outcome outcome = stepladder(tune + "--lr 3e-4,1e-3");
@@ -1015,7 +1015,7 @@ say '{"event":"eval","step":'$i',"val_loss":'$((90 - i * fall))'}'
 [ $((90 - i * fall)) -le 50 ] && break)";
   fake.write(folder_);
   const Outcome outcome = stepladder(cat(
-      "tune --backend cpu --model gpt2-tiny --batch 4 --seq 32 --eval-every 1 --eval-batches 3 --rungs 00 "
+      "tune --backend cpu --model gpt2-tiny --batch 2 --seq 16 --eval-every 1 --eval-batches 3 --rungs 00 "
       "--until-loss 50 --steps 12 --warmup-lr-steps 2 --lr 5e-4,1e-2,1e-3 --seeds 2 --out t.jsonl --data ",
       folder_ / "data.bin"));
   EXPECT_EQ(outcome.code, kExitOk) << outcome.out << outcome.err;
@@ -1034,7 +1034,7 @@ say '{"event":"eval","step":'$i',"val_loss":'$((90 - i * fall))'}'
   fake.before_start = cat("echo $arguments >>", folder_ / "told.txt");
   fake.write(folder_);
   const std::string run =
-      cat("run --backend cpu --model gpt2-tiny --batch 4 --seq 32 --eval-every 1 --rungs 00 --tuned t.jsonl "
+      cat("run --backend cpu --model gpt2-tiny --batch 2 --seq 16 --eval-every 1 --rungs 00 --tuned t.jsonl "
           "--overwrite --rounds 1 --data ",
           folder_ / "data.bin");
   EXPECT_EQ(stepladder(run + " --until-loss 50").code, kExitOk);

@@ -164,7 +164,7 @@ class Page(unittest.TestCase):
             section = nothing | {"notes": [{"warning": True, "text": f"warning {i}"} for i in range(count)]}
             file = {"name": "a", "about": "", "called": "a", "device": "GPU", "main": True, "gist": "Fastest", "section": section,
                     "environment": nothing, "sources": {}}
-            told = {"title": "", "mixed": False, "by_device": nothing, "horizons": nothing, "gains": {}, "files": [file],
+            told = {"title": "", "mixed": False, "by_device": nothing, "horizons": nothing, "trials": [], "gains": {}, "files": [file],
                     "profiles": []}
             html = page.render(told, [], results.together([], []), {}, {})
             text = html[html.index('class="warnings"'):html.index('id="ladder"')]

@@ -105,7 +105,7 @@ TEST(Report, PeersStandBesideTheirRungsAndInATableOfTheirOwn) {
                           "| 00_fp32_baseline | 360.0 | - | 45,511 | - | - | 720.0 | 2.00 | 30.00 | 0.08 |",
                           "| 02_tf32 | 150.0 | - | 109,227 | 2.40 | 2.40 | - | - | 30.00 | 0.20 |",
                           "## Peers", "| peer | median ms | interval | tok/s | MFU % |",
-                          "| pytorch/00_fp32_baseline | 720.0 | - | 22,756 | 33.9 / 31.8 |",
+                          "| pytorch/00_fp32_baseline | 720.00 | - | 22,756 | 33.9 / 31.8 |",
                           "| llmc | 30.00 |", "losses are not compared"}));
   results["complete"] = false;
   results["plan"]["peers"] = {"pytorch/00_fp32_baseline", "pytorch/02_tf32", "llmc"};
@@ -145,7 +145,7 @@ TEST(Report, SeveralWorkloadsAndValidationGetTheirColumns) {
   large["config"]["B"] = 64;
   large["summary"]["val_loss"] = 6.5;
   EXPECT_TRUE(says(markdown(results_json({run_json("00_fp32_baseline", 0, 360), large})),
-                   {"| workload |", "| gpt2 B=64 T=1024 | 1400 |", "| val loss |", "| 6.2500 | 6.5000 | ok |",
+                   {"| workload |", "| gpt2 B=64 T=1024 | 1400.0 |", "| val loss |", "| 6.2500 | 6.5000 | ok |",
                     "| 6.2500 | - | ok |"}));
 }
 

@@ -677,11 +677,11 @@ TEST_F(RungCli, HellaSwagIsAnsweredBesideTheValidationLossAndFromACheckpoint) {
   write_questions(path("questions.bin"), {{1, {a, b}, {{b, b}, {a}}}, {0, {b, a}, {{b, a}, {c}}}});
   const Args of_text = {"--data", path("text.txt"), "--vocab", "none", "--hellaswag", path("questions.bin")};
   Args training =
-      tiny({"--steps", "40", "--eval-every", "40", "--lr", "0.01", "--checkpoint", path("model")});
+      tiny({"--steps", "100", "--eval-every", "100", "--lr", "0.01", "--checkpoint", path("model")});
   training.insert(training.end(), of_text.begin(), of_text.end());
   const Result trained = run(training);
   EXPECT_EQ(trained.code, 0) << trained.err;
-  EXPECT_TRUE(says(trained.out, {"HellaSwag accuracy 1.0000 (2 of 2) after 40 steps"})) << trained.out;
+  EXPECT_TRUE(says(trained.out, {"HellaSwag accuracy 1.0000 (2 of 2) after 100 steps"})) << trained.out;
   Args asking = {"--backend", "cpu", "--steps", "0", "--resume", path("model")};
   asking.insert(asking.end(), of_text.begin(), of_text.end());
   const Result asked = run(asking);
