@@ -958,12 +958,15 @@ TEST_F(HarnessCli, TuneMakesTheSameTrialsOfEachTrainerAndRanksThem) {
   const auto learns = [&](const char* name, const char* best) {
     FakeRung fake = rung(name);
     fake.before_start = cat("echo $name $arguments >>", folder_ / "told.txt");
-    fake.before_end = cat(R"(loss=5.0; case "$arguments " in *"--lr )", best, R"( "*) loss=4.0 ;; esac)",
-                          R"(; case "$arguments " in *"--min-lr 0 "*) loss=$loss'5' ;; esac)",
-                          R"(; say '{"event":"eval","step":'$i',"val_loss":'$loss'}')");
+    const std::string evaluates =
+        cat(R"(loss=5.0; case "$arguments " in *"--lr )", best, R"( "*) loss=4.0 ;; esac)",
+            R"(; case "$arguments " in *"--min-lr 0 "*) loss=$loss'5' ;; esac)",
+            R"(; say '{"event":"eval","step":'$i',"val_loss":'$loss'}')");
+    fake.before_step = cat("if [ $i -gt 0 ]; then ", evaluates, "; fi");
+    fake.before_end = evaluates;
     fake.write(folder_);
   };
-  learns("00_fp32_baseline", "0.0003");
+  learns("00_fp32_baseline", "3e-04");
   learns("02_tf32", "0.001");
   const std::string tune =
       cat("tune --backend cpu --model gpt2-tiny --batch 2 --seq 16 --warmup 2 --eval-batches 3 --shuffle "
@@ -972,7 +975,7 @@ TEST_F(HarnessCli, TuneMakesTheSameTrialsOfEachTrainerAndRanksThem) {
   const Outcome outcome = stepladder(tune + "--lr 3e-4,1e-3");
   EXPECT_EQ(outcome.code, kExitOk) << outcome.out << outcome.err;
   const std::string best = " --steps 20 --decay-steps 20 --warmup-lr-steps 10 --min-lr ";
-  EXPECT_TRUE(says(outcome.out, {cat("--lr 0.0003", best, "3e-05"), cat("--lr 0.001", best, "0.0001")}))
+  EXPECT_TRUE(says(outcome.out, {cat("--lr 3e-04", best, "3e-05"), cat("--lr 0.001", best, "1e-04")}))
       << outcome.out;
   const std::string told = read_file(folder_ / "told.txt");
   EXPECT_EQ(std::ranges::count(told, '\n'), 2 * 2 * 2 * 2);
@@ -997,7 +1000,7 @@ TEST_F(HarnessCli, TuneMakesTheSameTrialsOfEachTrainerAndRanksThem) {
 
   ASSERT_EQ(stepladder("report t.jsonl --out r").code, kExitOk);
   const std::string summary = read_file(folder_ / "r/summary.md");
-  EXPECT_TRUE(says(summary, {"### Trials", "| 00_fp32_baseline | 2 | 0.001 | 20 |"})) << summary;
+  EXPECT_TRUE(says(summary, {"### Trials", "| 00_fp32_baseline | 2 | 3e-04 | 20 |"})) << summary;
   size_t shown = 0;
   for (size_t at = 0; (at = summary.find("\n## trial_", at)) != std::string::npos; ++at) ++shown;
   EXPECT_EQ(shown, 4U) << "of each contest, only the best is shown by itself";
@@ -1028,7 +1031,7 @@ say '{"event":"eval","step":'$i',"val_loss":'$((90 - i * fall))'}'
   EXPECT_NEAR(ranked[1].to_loss.value_or(0), 8.0, 1e-9);
   EXPECT_FALSE(ranked[2].worked()) << "it missed the loss";
   EXPECT_EQ(ranked[0].options(),
-            "--lr 0.001 --max-steps 12 --decay-steps 12 --warmup-lr-steps 2 --min-lr 0.0001");
+            "--lr 0.001 --max-steps 12 --decay-steps 12 --warmup-lr-steps 2 --min-lr 1e-04");
   EXPECT_EQ(best_of(ranked).size(), 1U);
 
   fake.before_start = cat("echo $arguments >>", folder_ / "told.txt");
@@ -1038,8 +1041,8 @@ say '{"event":"eval","step":'$i',"val_loss":'$((90 - i * fall))'}'
           "--overwrite --rounds 1 --data ",
           folder_ / "data.bin");
   EXPECT_EQ(stepladder(run + " --until-loss 50").code, kExitOk);
-  EXPECT_TRUE(says(read_file(folder_ / "told.txt"), {"--steps 12", "--lr 0.001", "--min-lr 0.0001",
-                                                     "--warmup-lr-steps 2", "--decay-steps 12"}))
+  EXPECT_TRUE(says(read_file(folder_ / "told.txt"),
+                   {"--steps 12", "--lr 0.001", "--min-lr 1e-04", "--warmup-lr-steps 2", "--decay-steps 12"}))
       << read_file(folder_ / "told.txt");
   for (const char* wrong :
        {"", " --until-loss 40", " --until-loss 50 --max-steps 9", " --until-loss 50 --rungs 02"})
