@@ -17,7 +17,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 HARNESS = ("stepladder", "ops_benchmark")
-PROGRAM = r"(?:stepladder|ops_benchmark|fp8(?:_recompute|_zero1|_muon)?|muon_zero1|recompute|\d\d_\w+)"
+PROGRAM = r"(?:stepladder|ops_benchmark|fp8(?:_recompute|_zero1|_muon)?|muon_zero1|own_kernels|recompute|\d\d_\w+)"
 SMALL = "--backend cpu --model gpt2-tiny --seq 16 --batch 2"
 LIMIT_S = 300
 SHORT = "--steps 3 --warmup 1 --rounds 1"
@@ -117,11 +117,11 @@ def stand_in(name: str, words: list[str]) -> int:
     small = {"--batch": "2", "--devices": "1,2" if "--launcher" not in words else "2", "--max-time": "3s",
              "--eval-every": "1", "--sample-every": "1", "--seeds": "3", "--horizons": "3", "--certify-loss": "20"}
     if kind == "tune" or "--tuned" in words:  # a loss that is reached, as --tuned takes trials that reached it
-        small |= {"--until-loss": "20", "--rungs": "00"}
+        small |= {"--until-loss": "5.2", "--rungs": "00"}
     if kind == "tune" and "--warmup-lr-steps" not in words:
         added += ["--warmup-lr-steps", "1"]
     if kind == "tune":
-        small |= {"--steps": "3,4", "--warmup-lr-steps": "0,1", "--lr": "1e-3,2e-3"}
+        small |= {"--steps": "8,9", "--warmup-lr-steps": "0,1", "--lr": "1e-2,2e-2"}
     if kind in ("run", "gate", "ablate", "rung", "tune"):  # replaced in place, as a repeated list option appends
         words = [small.get(option, word) for option, word in zip(["", *words], words)]
     code = subprocess.run([Path(os.environ["STEPLADDER_BIN_DIR"]) / name, *words, *added], check=False).returncode
