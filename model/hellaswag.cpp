@@ -53,7 +53,8 @@ class QuestionReader {
 HellaSwag::HellaSwag(const std::string& path, int64_t V, int64_t T) {
   const MappedFile file(path);
   std::array<int32_t, 256> header{};
-  std::memcpy(header.data(), file.bytes().data(), std::min(sizeof header, file.bytes().size()));
+  std::ranges::copy(file.bytes().first(std::min(sizeof header, file.bytes().size())),
+                    std::as_writable_bytes(std::span(header)).begin());
   if (header[0] != kEvaluationMagic) {
     const FileKind kind = kind_of(file.text().substr(0, kFileHead));
     throw InputError(cat(path, ": is ", kind.known() ? kind.what : "something else",
