@@ -135,7 +135,7 @@ inline void expect_learning_parity(const std::string& name, const std::string& a
     expect_close(norms, reference["norms"].get<std::vector<double>>(), tolerance, name + ", norm");
 }
 
-/// The same for a rung. A trainer beside the ladder learns what its parent does.
+/// Expects parity of a rung. A trainer beside the ladder learns what its parent does.
 inline void expect_learning_parity(const Rung& rung, Ops& ops, DType half, double tolerance) {
   expect_learning_parity(rung.name, rung.beside ? rung.parent : rung.name, ops, half, tolerance);
 }

@@ -101,11 +101,9 @@ void check_used(const Plan& plan, RungSettings asked) {
 /// Checks that there are as many validation batches as --eval-skip passes over and a validation loss takes.
 /// Throws InputError.
 void check_validation(const Dataset& data, const RungSettings& s) {
-  const auto need = static_cast<uint64_t>(s.eval_skip + s.eval_batches);
-  const auto window = static_cast<uint64_t>(*s.batch * *s.seq);
-  uint64_t batches = 0;
-  for (const Shard& shard : data.val->shards()) batches += shard.size > 0 ? (shard.size - 1) / window : 0;
-  if (s.eval_skip > 0 && batches < need)
+  if (s.eval_skip == 0) return;
+  const int64_t batches = Loader(data.val, *s.batch, *s.seq).batches_per_epoch();
+  if (batches < s.eval_skip + s.eval_batches)
     throw InputError(cat(data.val->path(), ": ", batches, " validation batches, of which ", s.eval_skip,
                          " are passed over and ", s.eval_batches,
                          " evaluated on: give fewer --eval-batches, or more --val-data"));
@@ -271,6 +269,10 @@ std::string place_of(const MeasureOptions& options) {
 }
 
 }  // namespace
+
+Ladder MeasureOptions::ladder_asked() const {
+  return ladder_at(ladder.empty() ? ladder_file(preset) : ladder);
+}
 
 double duration_s(const std::string& text) {
   const size_t digits = text.find_last_of("0123456789.") + 1;

@@ -56,6 +56,8 @@ struct MeasureOptions {
   std::vector<Option> workload_options(std::vector<Option> plan);
   /// Options for the loss to train to, and how often it is evaluated.
   std::vector<Option> loss_options();
+  /// The ladder of --ladder, or else the preset's.
+  Ladder ladder_asked() const;
 };
 
 /// The option --part of commands that add to a results file.
@@ -73,7 +75,7 @@ double duration_s(const std::string& text);
 /// or 128 plus the signal that interrupted it. Throws for wrong options, and for an error that is not a
 /// single run's.
 int measure(const MeasureOptions& options, Plan plan, const DeviceProbe& probe);
-/// The same on the device that the options name.
+/// Measures on the device that the options name.
 int measure(const MeasureOptions& options, Plan plan);
 
 }  // namespace stepladder

@@ -122,8 +122,8 @@ class Given {
       std::vector<Part> parts = load_measured_parts(path);
       if (parts.empty()) throw InputError(cat(path, ": holds no run"));
       const std::vector<Trial> ranked = trials_of(parts), best = best_of(ranked);
-      trials_.push_back(section_of(ranked, kTrialsShown));
-      // Of trials, only the best are shown like other parts.
+      if (!ranked.empty()) trials_.push_back(section_of(ranked, kTrialsShown));
+      // Only the best trials are shown like other parts.
       std::erase_if(parts, [&](const Part& part) {
         return part.name.starts_with(Trial::kPart) &&
                std::ranges::find(best, part.name, &Trial::part) == best.end();
@@ -155,15 +155,11 @@ class Given {
     return names.size() == 1 ? *names.begin() : "";
   }
   /// A section of tables for each file that has trials.
-  std::vector<Section> trials() const {
-    std::vector<Section> all = trials_;
-    std::erase_if(all, [](const Section& section) { return section.tables.empty(); });
-    return all;
-  }
+  const std::vector<Section>& trials() const { return trials_; }
   Json page(const std::string& title) const {
     Json page = page_json(files_, profiles(), title);
     page["trials"] = Json::array();
-    for (const Section& section : trials()) page["trials"].push_back(section.json());
+    for (const Section& section : trials_) page["trials"].push_back(section.json());
     return page;
   }
 

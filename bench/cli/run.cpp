@@ -4,8 +4,6 @@
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/cli/measure.h"
-#include "bench/plan/ladder_file.h"
-#include "bench/plan/presets.h"
 #include "bench/report/trials.h"
 #include "bench/run/placeholders.h"
 #include "bench/verdict/certificate.h"
@@ -150,7 +148,7 @@ int run(RunOptions& options) {
   plan.scaling = options.scaling;
   plan.independent_ranks = options.independent_ranks;
   const MeasureOptions& asked = options.measure;
-  plan.ladder = ladder_at(asked.ladder.empty() ? ladder_file(asked.preset) : asked.ladder);
+  plan.ladder = asked.ladder_asked();
   plan.programs = programs(plan.ladder, asked.rungs, options.peers, asked.python);
   if (options.horizons && !options.tuned.empty())
     throw InputError("--horizons and --tuned both say how long a schedule is: give one");

@@ -9,10 +9,9 @@
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/cli/measure.h"
-#include "bench/plan/ladder_file.h"
-#include "bench/plan/presets.h"
 #include "bench/report/trials.h"
 #include "bench/run/child.h"
+#include "bench/run/child_report.h"
 #include "bench/run/placeholders.h"
 #include "bench/run/progress.h"
 
@@ -137,16 +136,12 @@ MeasureOptions trial_of(const TuneOptions& options, const Program& program, cons
   return trial;
 }
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 int tune(TuneOptions& options) {
   const MeasureOptions& asked = options.measure;
   const double limit = asked.max_time.empty() ? INFINITY : duration_s(asked.max_time);
   const std::vector<Schedule> all = schedules(options);
   Plan plan;
-  plan.ladder = ladder_at(asked.ladder.empty() ? ladder_file(asked.preset) : asked.ladder);
+  plan.ladder = asked.ladder_asked();
   const std::vector<Program> trainers = programs(plan.ladder, asked.rungs, options.peers, asked.python);
   for (const Program& program : trainers) plan.source_hashes[program.variant] = program.source_hash();
   const DeviceProbe probe = require_device(asked.rung.backend, asked.rung.device);
@@ -167,7 +162,7 @@ int tune(TuneOptions& options) {
       ++number;
       if (!tried.insert(trial.part).second) continue;  // a trainer with a schedule of its own
       const double expected = &program == &trainers.front() ? whole : lasts(program);
-      if (left > 0 || seconds_since(start) + expected > limit) {
+      if (left > 0 || ms_since(start) * 1e-3 + expected > limit) {
         ++left;
         continue;
       }
@@ -181,7 +176,7 @@ int tune(TuneOptions& options) {
       if (code != kExitOk && code != kExitInconclusive && code != kExitFailed) return code;
       worst = std::max(worst, code);
       double& longest = per_step[program.variant];
-      longest = std::max(longest, seconds_since(begun) / static_cast<double>(schedule.steps));
+      longest = std::max(longest, ms_since(begun) * 1e-3 / static_cast<double>(schedule.steps));
     }
   }
   std::vector<Trial> ranked;
