@@ -4,6 +4,7 @@
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/cli/measure.h"
+#include "bench/plan/ladder_file.h"
 #include "bench/report/trials.h"
 #include "bench/run/placeholders.h"
 #include "bench/verdict/certificate.h"

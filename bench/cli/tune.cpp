@@ -9,6 +9,7 @@
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/cli/measure.h"
+#include "bench/plan/ladder_file.h"
 #include "bench/report/trials.h"
 #include "bench/run/child.h"
 #include "bench/run/child_report.h"
