@@ -30,7 +30,9 @@ class ResultsError(Exception):
 
 def plain(value: object, limit: int = 60) -> str:
     """One line of foreign text: control characters as '?', cut to `limit`."""
-    text = "".join(c if c.isprintable() else "?" for c in str(value))
+    text = str(value)
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else "?" for c in text)
     return text if len(text) <= limit else text[:limit - 1] + "…"
 
 

@@ -48,6 +48,7 @@ def rows(ladder: object) -> dict[str, dict]:
         if isinstance(rungs, list) else {}
 
 
+@cache
 def diff(rung: str) -> Diff | None:
     """The diff of a rung's file against its parent's. None for a rung without a parent, and where a file is not here."""
     parent = LADDER.get(rung, {}).get("parent")

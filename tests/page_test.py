@@ -5,7 +5,6 @@ A test makes only runs: `stepladder` derives and words everything else (see test
 import contextlib
 import copy
 import csv
-import functools
 import html as markup
 import io
 import json
@@ -31,7 +30,6 @@ except ModuleNotFoundError as missing:
     raise unittest.SkipTest(f"no {missing.name}: the page's Python packages are not installed") from None
 
 
-@functools.cache
 def drawn_page():
     """The page of everything(), with its charts."""
     return page_of(everything(), charts=True)
@@ -40,7 +38,7 @@ def drawn_page():
 def csv_of(*datas):
     """The rows of results.csv."""
     with tempfile.TemporaryDirectory() as folder:
-        reported(Path(folder), *datas, charts=False)
+        reported(Path(folder), *datas, page=False)
         text = Path(folder, "out/results.csv").read_bytes().decode()
         assert "\r" not in text, "the ends of lines are those of other text"
         return list(csv.DictReader(io.StringIO(text)))
@@ -604,7 +602,7 @@ class Renewed(unittest.TestCase):
         """Runs `report --into` on a file with this text. Returns exit status, the file's new content, and stderr."""
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "README.md").write_bytes(text if isinstance(text, bytes) else text.encode())
-            done = reported(Path(folder), *datas, more=("--into", "README.md"), charts=False)
+            done = reported(Path(folder), *datas, more=("--into", "README.md"), page=False)
             self.assertTrue(done.returncode == 0 or not Path(folder, "out").exists(), "nothing was written before")
             return done.returncode, Path(folder, "README.md").read_bytes(), done.stderr
 

@@ -1,5 +1,8 @@
 """Runs `stepladder report` on results that a test makes: only runs, from which everything else follows."""
 
+import contextlib
+import functools
+import io
 import json
 import os
 import subprocess
@@ -7,8 +10,16 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 REPORTS = Path(__file__).resolve().parent.parent / "reports"
+# A Python of a report that keeps the files that stepladder gives it, by number.
+KEEPING = """#!/bin/sh
+shift
+for file; do
+  case $file in --out=*) ;; *) n=$((n + 1)); cp "$file" told/$(printf %03d $n) ;; esac
+done
+"""
 
 
 def stepladder(folder: Path, *arguments: object, python: str = sys.executable) -> subprocess.CompletedProcess:
@@ -43,10 +54,11 @@ def files_of(folder: Path, *datas: dict) -> list[str]:
     return names
 
 
-def reported(folder: Path, *datas: dict, more: tuple = (), charts: bool = True) -> subprocess.CompletedProcess:
-    """Runs `stepladder report` on these results; output goes to `folder`/out."""
-    python = sys.executable
-    if not charts:
+def reported(folder: Path, *datas: dict, more: tuple = (), charts: bool = True,
+             page: bool = True) -> subprocess.CompletedProcess:
+    """Runs `stepladder report` on these results; output goes to `folder`/out, without a page all but what Python writes."""
+    python = sys.executable if page else "true"
+    if page and not charts:
         python = Path(folder, "without-charts")
         python.write_text(f"#!/bin/sh\nexec {sys.executable} {__file__} \"$@\"\n")
         python.chmod(0o755)
@@ -55,10 +67,26 @@ def reported(folder: Path, *datas: dict, more: tuple = (), charts: bool = True) 
 
 def page_of(*datas: dict, charts: bool = False) -> str:
     """The page of these results; without charts it is made much faster."""
-    with tempfile.TemporaryDirectory() as folder:
-        done = reported(Path(folder), *datas, charts=charts)
+    return _page_of(json.dumps(datas), charts)
+
+
+@functools.cache
+def _page_of(datas: str, charts: bool) -> str:
+    """Makes a page in this process, which spares loading again what a page needs."""
+    import report
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        python, told, out = folder / "keeping", folder / "told", folder / "out"
+        python.write_text(KEEPING)
+        python.chmod(0o755)
+        told.mkdir()
+        done = stepladder(folder, "report", *files_of(folder, *json.loads(datas)), "--out", "out", python=str(python))
         assert done.returncode == 0, done.stderr
-        return Path(folder, "out/index.html").read_text(encoding="utf-8")
+        without = contextlib.nullcontext() if charts else mock.patch.dict(sys.modules, charts=None)
+        with without, contextlib.redirect_stdout(io.StringIO()):
+            assert report.main([*map(str, sorted(told.iterdir())), "--out", str(out)]) == 0
+        return (out / "index.html").read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":  # run as the Python of a report without charts
