@@ -1,9 +1,14 @@
-# Tests: tests/<name>_test.cpp, label cpu; gpu for *_gpu_test.cpp; multirank and multigpu for those of several ranks.
-# tests/<name>_test.py, label cpu, are a test each.
+# Tests: tests/<name>_test.cpp, label unit, or op for those of ops; cpu for those that train or start a program of ours; gpu for
+# *_gpu_test.cpp; multirank and multigpu for those of several ranks. tests/<name>_test.py, label cpu, are a test each.
 # Fuzz targets: tests/fuzz/<name>_fuzz.cpp; without libFuzzer, a test that replays tests/fuzz/corpus/<name>/.
-# `cmake --build build/cpu --target tests` builds the tests and what they start.
+# `cmake --build build/cpu --target tests` builds the tests and what they start; `unit_tests` those of units and ops, and
+# `program_tests` all but the units, which no continuous integration has to build twice.
 enable_testing()
-add_custom_target(tests)
+add_custom_target(unit_tests)
+add_custom_target(program_tests)
+add_custom_target(tests DEPENDS unit_tests program_tests)
+set(train_or_start ablation decoder fp8 gradient harness_cli hf_parity ladder launcher ops_benchmark own_trainer_cli profile
+  recompute rung_cli sample telemetry verdict_cli)
 
 # Headers that nearly all tests include are precompiled.
 set(test_header OFF)
@@ -16,11 +21,9 @@ set(test_options $<$<CONFIG:Release>:-O0> $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-un
 function(add_test_program target)
   add_executable(${target} ${ARGN})
   target_compile_definitions(${target} PRIVATE
-    STEPLADDER_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data" STEPLADDER_BIN="${CMAKE_BINARY_DIR}/bin"
-    STEPLADDER_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+    STEPLADDER_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data" STEPLADDER_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   target_compile_options(${target} PRIVATE ${test_options})
   target_link_libraries(${target} PRIVATE stepladder_harness)
-  add_dependencies(tests ${target})
 endfunction()
 
 find_package(GTest QUIET)
@@ -68,18 +71,33 @@ else()
        OR (test MATCHES "_gpu_test$" AND NOT cuda))
       continue()
     endif()
-    set(label cpu)
+    string(REPLACE _test "" of ${test})
+    set(label unit)
     if(test MATCHES "_gpu_test$")
       set(label gpu)
+    elseif(test STREQUAL op_cpu_test)
+      set(label op)
+    elseif(of IN_LIST train_or_start)
+      set(label cpu)
     endif()
     if(test MATCHES "^multirank_")  # several processes each
       string(REPLACE gpu multigpu label ${label})
-      string(REPLACE cpu multirank label ${label})
+      string(REGEX REPLACE "unit|cpu" multirank label ${label})
     endif()
-    add_test_program(${test} ${source} ${rung_objects})
+    add_test_program(${test} ${source})
     target_compile_definitions(${test} PRIVATE STEPLADDER_FAKE_NVML="$<TARGET_FILE:fake_nvml>")
     target_link_libraries(${test} PRIVATE GTest::gtest_main)
-    add_dependencies(${test} ladder fake_nvml)
+    add_dependencies(${test} fake_nvml)
+    if(label MATCHES "unit|op")
+      add_dependencies(unit_tests ${test})
+    else()
+      target_sources(${test} PRIVATE ${rung_objects})
+      target_compile_definitions(${test} PRIVATE STEPLADDER_BIN="${CMAKE_BINARY_DIR}/bin")
+      add_dependencies(${test} ladder)
+    endif()
+    if(NOT label STREQUAL unit)
+      add_dependencies(program_tests ${test})
+    endif()
     if(test STREQUAL gradient_test)  # its reference computes in the test itself
       target_compile_options(${test} PRIVATE ${optimise_little} ${optimise_instrumented})
     elseif(test_header)
@@ -161,11 +179,12 @@ foreach(source IN LISTS fuzz_targets)
   get_filename_component(target ${source} NAME_WE)
   string(REGEX REPLACE "_fuzz$" "" name ${target})
   add_test_program(${target} ${source} ${first_rung})
+  add_dependencies(unit_tests ${target})
   if(STEPLADDER_FUZZ)
     target_link_options(${target} PRIVATE -fsanitize=fuzzer)
   else()
     target_sources(${target} PRIVATE tests/fuzz/replay_main.cpp)
     add_test(NAME Fuzz.Replay_${name} COMMAND ${target} ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${name})
-    set_tests_properties(Fuzz.Replay_${name} PROPERTIES LABELS cpu TIMEOUT 60)
+    set_tests_properties(Fuzz.Replay_${name} PROPERTIES LABELS unit TIMEOUT 60)
   endif()
 endforeach()
