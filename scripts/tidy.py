@@ -4,7 +4,8 @@
 Usage: tidy.py BUILD JOBS [OPTION OF CLANG-TIDY]... FILE...
 
 BUILD/compile_commands.json says how each is compiled; nothing has to be built but what the sources include. Sources that
-are compiled together (CMake's unity builds) are looked at together: most of the time goes into the headers of each.
+are compiled together (CMake's unity builds) are looked at together, and so are trainers: most of the time goes into the
+headers of each.
 Sources count as unchanged where clang-tidy, its configuration, its options and the compile command are those that name a
 stamp in BUILD/tidy/, and all that the sources include is as the stamp says. Exit status: 0, or 1 where clang-tidy found
 something.
@@ -38,14 +39,21 @@ def included(command: str, folder: str) -> list[str]:
     return [os.path.join(folder, name) for name in rule.replace("\\\n", " ").split()[1:]]
 
 
-class Unit:
-    """An entry of the compile commands, which clang-tidy reads at once: a source, or the sources of a unity build."""
+def trains(source: str) -> bool:
+    return "/variants/" in source
 
-    def __init__(self, entry: dict[str, str], build: str, tidy: str, options: list[str]):
-        self.file, self.folder, self.command = entry["file"], entry["directory"], entry["command"]
-        self.options = options
-        self.sources, self.lines = [self.file], []
-        if "/Unity/" in self.file:
+
+SAME = ("Gpt2Trainer", "register_rung")  # names that every trainer has
+TOGETHER = 12  # trainers
+
+
+class Unit:
+    """What clang-tidy reads at once: a source, or several, which the compile command of the first is for."""
+
+    def __init__(self, command: str, folder: str, sources: list[str], build: str, tidy: str, options: list[str]):
+        self.command, self.folder, self.sources, self.options = command, folder, sources, options
+        self.file, self.lines = command.split(" -c ")[-1], []
+        if len(sources) > 1 or "/Unity/" in self.file:
             self.join(Path(build, "tidy"))
         seen = hashlib.sha256(f"{tidy}\n{options}\n{self.command}".encode()).hexdigest()
         self.stamp = Path(build, "tidy", seen)
@@ -53,13 +61,14 @@ class Unit:
     def join(self, folder: Path) -> None:
         """Writes the sources into one file, since the static analyzer skips functions of included files. Their order is
         reversed, so that a source that lacks an include, which the one before it has, fails to compile."""
-        compiled = re.findall(r'^#include "(.+)"$', Path(self.file).read_text(), re.MULTILINE)
-        self.sources = [source for source in compiled if not source.startswith(self.folder)]  # no generated source
-        path = (folder / self.file.split("CMakeFiles/")[1].replace("/", "_")).with_suffix(".cpp").absolute()
+        path = (folder / os.path.relpath(self.file).split("CMakeFiles/")[-1].replace("/", "_")).with_suffix(".cpp").absolute()
         included = set()  # lines to include a file, which the joined file has once each
         with path.open("w") as joined:
             for source in reversed(self.sources):
                 lines = Path(source).read_text().splitlines()
+                for name in SAME if trains(source) else ():
+                    joined.write(f"#undef {name}\n#define {name} {name}_{len(self.lines)}\n")
+                    self.lines += [(source, 1)] * 2
                 joined.writelines("\n" if line in included else f"{line}\n" for line in lines)
                 included.update(line for line in lines if line.startswith("#include "))
                 self.lines += [(source, number + 1) for number in range(len(lines))]
@@ -95,12 +104,20 @@ def main(build: str, jobs: str, *arguments: str) -> int:
     options = [word for word in arguments if word.startswith("-")]
     version = subprocess.run(["clang-tidy", "--version"], check=True, capture_output=True, text=True).stdout
     Path(build, "tidy").mkdir(exist_ok=True)
-    wanted, units = {os.path.abspath(file) for file in arguments if file not in options}, []
+    wanted, units, trainers = {os.path.abspath(file) for file in arguments if file not in options}, [], []
     for entry in json.loads(Path(build, "compile_commands.json").read_text()):
-        unit = Unit(entry, build, version + digest(".clang-tidy"), options)
-        if wanted.intersection(unit.sources):
-            wanted.difference_update(unit.sources)
-            units.append(unit)
+        file, folder = entry["file"], entry["directory"]
+        sources = [file]
+        if "/Unity/" in file:
+            sources = re.findall(r'^#include "(.+)"$', Path(file).read_text(), re.MULTILINE)
+            sources = [source for source in sources if not source.startswith(folder)]  # no generated source
+        if wanted.intersection(sources):
+            wanted.difference_update(sources)
+            (trainers if trains(file) else units).append((entry["command"], folder, sources))
+    for first in range(0, len(trainers), TOGETHER):
+        some = trainers[first:first + TOGETHER]
+        units.append((some[0][0], some[0][1], [source for _, _, sources in some for source in sources]))
+    units = [Unit(*unit, build, version + digest(".clang-tidy"), options) for unit in units]
     for file in sorted(wanted):
         print(f"{file}: not compiled in {build}", file=sys.stderr)
     with ThreadPoolExecutor(int(jobs)) as pool:

@@ -91,6 +91,21 @@ class Tidy(unittest.TestCase):
         (self.root / "b.cpp").write_text("other\n")
         self.assertEqual(self.run_tidy(), (0, [joined.name]))
 
+    def test_trainers_are_looked_at_together(self):
+        names, folder = ("variants/a.cpp", "variants/b.cpp"), self.root / "build"
+        (self.root / "variants").mkdir()
+        commands = [{"file": str(self.root / name), "directory": str(folder),
+                     "command": f"c++ -o x.o -c {self.root / name}"} for name in names]
+        (folder / "compile_commands.json").write_text(json.dumps(commands))
+        (self.root / names[0]).write_text("#include <x>\nwrong\n")
+        (self.root / names[1]).write_text("#include <x>\nright\n")
+        done = self.tidy(*names)
+        self.assertEqual((done.returncode, done.stdout), (1, f"{self.root}/variants/a.cpp:2:wrong\n"))
+        joined, = (folder / "tidy").glob("*.cpp")
+        self.assertEqual((self.root / "asked").read_text().split(), [joined.name])
+        classes = [line.split()[2] for line in joined.read_text().splitlines() if line.startswith("#define Gpt2Trainer ")]
+        self.assertEqual(len(set(classes)), 2, "each class has a name of its own")
+
     def test_a_file_that_is_not_compiled_is_named(self):
         done = self.tidy("a.cpp", "nowhere.cpp")
         self.assertEqual(done.returncode, 1)
