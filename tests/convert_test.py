@@ -1,4 +1,4 @@
-"""Converts files of version 0.2 to results files."""
+"""Converts files of schema 2 to results files."""
 
 import contextlib
 import gzip

@@ -997,6 +997,9 @@ TEST_F(HarnessCli, TuneMakesTheSameTrialsOfEachTrainerAndRanksThem) {
   EXPECT_EQ(late.code, kExitOk) << late.err;
   EXPECT_TRUE(says(late.err, {"8 of 8", "--resume"})) << late.err;
   EXPECT_EQ(read_file(folder_ / "told.txt").size(), told.size()) << "no time was left";
+  const Outcome resumed = stepladder("resume t.jsonl");
+  EXPECT_EQ(resumed.code, kExitOk) << resumed.err;
+  EXPECT_EQ(read_file(folder_ / "told.txt").size(), told.size()) << "nothing is left to do";
 
   ASSERT_EQ(stepladder("report t.jsonl --out r").code, kExitOk);
   const std::string summary = read_file(folder_ / "r/summary.md");

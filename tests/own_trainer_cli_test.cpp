@@ -425,7 +425,7 @@ TEST_F(OwnTrainer, OfALadderFileThatIsWrongIsRefusedByName) {
   refused("", {"empty"});
   refused("[1, 2]", {"list", "ladder file"});
   refused(R"({"name": "mine", "rungs": []})", {"no rungs"});
-  refused(R"({"schema": 2, "plan": {}, "runs": []})", {"results file of version 0.2"});
+  refused(R"({"schema": 2, "plan": {}, "runs": []})", {"results file of schema 2"});
   refused(R"({"schema": 2, "kind": "noise"})", {"noise file"});
   refused("{\"line\":\"session\"}\n{\"line\":\"end\"}\n", {"results file"});
   refused(R"({"name": "a/b", "rungs": [{}]})", {"a/b"});

@@ -11,7 +11,7 @@ struct ConvertOptions {
   std::string from, to;
 
   std::vector<Option> options() {
-    return {{"OLD", &from, "", "results, a profile or a campaign of version 0.2"},
+    return {{"OLD", &from, "", "results, a profile or a campaign of schema 2, written before 0.2.0"},
             {"NEW", &to, "", "the results file to make of it, compressed where it ends in .gz"}};
   }
 };
@@ -24,7 +24,7 @@ int convert(ConvertOptions& options) {
 }  // namespace
 
 Command convert_command() {
-  return command<ConvertOptions>("convert", "make a results file of one that version 0.2 wrote", convert);
+  return command<ConvertOptions>("convert", "make a results file of one of schema 2", convert);
 }
 
 }  // namespace stepladder

@@ -99,7 +99,10 @@ int plan_run(PlanRunOptions& options) {
     columns.add("tokens", [](const Row& x) { return rounded(x.tokens()); });
   columns.add({"tok/s", Align::right, 1},
               [](const Row& x) { return rounded(x.row.numbers->tokens_per_second.value); });
-  columns.add("hours", [](const Row& x) { return text_of(x.hours()); });
+  if (std::ranges::any_of(rows, [](const Row& x) { return x.hours().value < 0.01; }))
+    columns.add("seconds", [](const Row& x) { return text_of(scaled(x.hours(), 3600.0)); });
+  else
+    columns.add("hours", [](const Row& x) { return text_of(x.hours()); });
   columns.add({"kWh", Align::right, 2}, [](const Row& x) { return text_of(x.kwh()); });
   if (options.price_per_hour)
     columns.add({"rent", Align::right, 6}, [&](const Row& x) {

@@ -20,8 +20,9 @@ std::vector<std::string> command_of(const Results& results, const std::string& f
                          ": its command had bytes that are not UTF-8, which no file keeps: repeat that "
                          "command with --resume"));
   const std::vector<std::string> words = shell_words(line);
-  if (words.size() < 2 || (words[1] != "run" && words[1] != "ablate"))
-    throw InputError(cat(file, ": not of `stepladder run` or `ablate`, which alone can be gone on with"));
+  if (words.size() < 2 || (words[1] != "run" && words[1] != "ablate" && words[1] != "tune"))
+    throw InputError(
+        cat(file, ": not of `stepladder run`, `ablate` or `tune`, which alone can be gone on with"));
   std::vector<std::string> kept = {words[1]};
   for (size_t i = 2; i < words.size(); ++i) {
     const std::string name = words[i].substr(0, words[i].find('='));  // a flag may be --overwrite=true
@@ -115,11 +116,14 @@ Command resume_command() {
       if (word == "--out" || word.starts_with("--out="))
         throw InputError(cat(word, ": it goes on in ", file, " itself: leave it out"));
     const std::vector<Part> parts = load_parts(file);
-    std::vector<std::string> command = command_of(load_results(file), file);
+    std::vector<std::string> command =
+        command_of(parts.empty() ? load_results(file) : parts.back().results, file);
+    const bool trials = command.front() == "tune";  // parts of one command
+    if (!trials) load_results(file);                // which refuses several parts, by their names
     std::vector<std::string> more(rest->begin() + 1, rest->end());
     take_programs_from(command, more, file);
     check_folder(command, file);
-    const std::string& name = parts.front().name;
+    const std::string name = trials ? "" : parts.front().name;
     command.insert(command.end(),
                    {"--resume", "--out",
                     file.substr(0, file.size() - (file.ends_with(":" + name) ? name.size() + 1 : 0))});

@@ -93,7 +93,7 @@ std::string seems_to_be(const Json& json) {
       {{"traceEvents"}, "a trace's JSON"},
       {{"name", "rungs"}, "a ladder file, which --ladder takes"}};
   if (!json.is_object()) return json.is_array() ? "a JSON list" : "a single JSON value";
-  if (is_of_schema_2(json)) return "a results file of version 0.2";
+  if (is_of_schema_2(json)) return "a results file of schema 2";
   if (const auto kind = kinds().find(text_at(json, "kind")); kind != kinds().end()) return kind->second;
   for (const auto& [fields, name] : known)
     if (std::ranges::all_of(fields, [&](const char* field) { return json.contains(field); })) return name;
@@ -153,7 +153,7 @@ std::vector<Part> load_parts(const std::string& path) try {
     const std::string kind = text_at(json, "kind");
     if (is_of_schema_2(json))
       throw InputError(
-          cat("is of version 0.2: `stepladder convert ", file, " NEW` makes a file of this version of it"));
+          cat("is of schema 2: `stepladder convert ", file, " NEW` makes a file of this version of it"));
     if (kinds().contains(kind)) throw InputError(cat("is ", kinds().at(kind), ", not a results file"));
     throw InputError(not_ours(json));
   }

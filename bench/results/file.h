@@ -28,7 +28,7 @@ Results load_results(const std::string& path);
 /// The kind of a file: "results", or the kind that a JSON file of ours names, such as "noise"; "" for another
 /// program's file, or one that can't be read.
 std::string kind_of(const std::string& path);
-/// Whether `json` is of a file of version 0.2: results, a profile or a campaign.
+/// Whether `json` is of a file of schema 2: results, a profile or a campaign.
 bool is_of_schema_2(const Json& json);
 /// A file's JSON. Throws InputError naming the file and what is wrong with it.
 Json load_json(const std::string& path);

@@ -282,9 +282,8 @@ void ChildReport::step(const Event& event) {
     throw BadReport(cat("step ", step.step, " without its loss, which is null where it is not finite"));
   if (workload_.until_loss && workload_.eval_every > 0 && step.step > 2 * workload_.eval_every &&
       run_.evaluations.empty() && first_)
-    throw BadReport(cat(
-        "no validation loss came in ", step.step,
-        " steps, where --until-loss waits for one: ", "an eval event, of the Python module run.evaluated()"));
+    throw BadReport(cat("no validation loss came in ", step.step, " steps, where one is wanted every ",
+                        workload_.eval_every, ": an eval event, of the Python module run.evaluated()"));
   run_.steps.push_back(as_measured(step));
   if (step.step == 0) first_step_ = std::chrono::steady_clock::now();
   from_first_ms = ms_since(first_step_);
