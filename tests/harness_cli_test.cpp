@@ -999,6 +999,8 @@ TEST_F(HarnessCli, TuneMakesTheSameTrialsOfEachTrainerAndRanksThem) {
   EXPECT_EQ(read_file(folder_ / "told.txt").size(), told.size()) << "no time was left";
   const Outcome resumed = stepladder("resume t.jsonl");
   EXPECT_EQ(resumed.code, kExitOk) << resumed.err;
+  const Outcome by_part = stepladder("resume t.jsonl:" + load_parts(folder_ / "t.jsonl").back().name);
+  EXPECT_EQ(by_part.code, kExitOk) << by_part.err;
   EXPECT_EQ(read_file(folder_ / "told.txt").size(), told.size()) << "nothing is left to do";
 
   ASSERT_EQ(stepladder("report t.jsonl --out r").code, kExitOk);
@@ -1011,6 +1013,37 @@ TEST_F(HarnessCli, TuneMakesTheSameTrialsOfEachTrainerAndRanksThem) {
        {"", "--lr 0", "--lr x", "--lr 1e-3 --warmup-lr-steps 10.5", "--lr 1e-3 --decay-to 2",
         "--lr 1e-3 --warmup-lr-steps 12", "--lr 1e-3 --eval-batches 10000"})
     EXPECT_EQ(stepladder(tune + "--overwrite " + wrong).code, kExitUsage) << wrong;
+}
+
+TEST_F(HarnessCli, TuneRanksTheTrialsOfEachWorkloadApartAndRunTakesThemForNoOther) {
+  FakeRung fake = rung("00_fp32_baseline");  // learns better with two sequences in a batch
+  fake.before_end = R"(say '{"event":"eval","step":'$i',"val_loss":'$((7 - batch))'}')";
+  fake.before_step = cat("[ $i -gt 0 ] && ", fake.before_end);
+  fake.write(folder_);
+  FakeRung cannot = rung("02_tf32");
+  cannot.before_start = R"(say '{"event":"error","status":"unsupported","reason":"needs sm_80"}'; exit 5)";
+  cannot.write(folder_);
+  const std::string tune =
+      "tune --backend cpu --model gpt2-tiny --seq 16 --warmup 2 --rungs 00,02 --steps 20 "
+      "--lr 1e-3 --eval-batches 3 ";
+  const std::string data = "--data " + (folder_ / "data.bin");
+  const Outcome outcome = stepladder(cat(tune, "--batch 1,2 --out both.jsonl ", data));
+  EXPECT_EQ(outcome.code, kExitOk) << "what a device can't do is no failure" << outcome.out << outcome.err;
+  std::map<std::string, double> losses;
+  for (const Trial& trial : trials_of(load_parts(folder_ / "both.jsonl")))
+    if (trial.worked()) losses[trial.workload] = trial.loss.value_or(0.0);
+  EXPECT_EQ(losses,
+            (std::map<std::string, double>{{"gpt2-tiny B=1 T=16", 6.0}, {"gpt2-tiny B=2 T=16", 5.0}}));
+
+  ASSERT_EQ(stepladder(cat(tune, "--batch 2 --out two.jsonl ", data)).code, kExitOk);
+  const std::string run =
+      cat("run --backend cpu --model gpt2-tiny --seq 16 --rungs 00 --seeds 1 --steps 20 --check-only ", data);
+  EXPECT_EQ(stepladder(run + " --batch 2 --tuned two.jsonl").code, kExitOk);
+  for (const char* other : {" --batch 4 --tuned two.jsonl", " --batch 2 --tuned both.jsonl"}) {
+    const Outcome refused = stepladder(run + other);
+    EXPECT_EQ(refused.code, kExitUsage) << refused.err;
+    EXPECT_TRUE(one_line(refused.err) && says(refused.err, {"--tuned", "B="})) << refused.err;
+  }
 }
 
 TEST_F(HarnessCli, TuneRanksByTheStepsToALossWhereOneIsGiven) {

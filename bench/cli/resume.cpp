@@ -123,10 +123,11 @@ Command resume_command() {
     std::vector<std::string> more(rest->begin() + 1, rest->end());
     take_programs_from(command, more, file);
     check_folder(command, file);
-    const std::string name = trials ? "" : parts.front().name;
+    const std::string& part = parts.back().name;
+    const std::string name = trials ? "" : part;
     command.insert(command.end(),
                    {"--resume", "--out",
-                    file.substr(0, file.size() - (file.ends_with(":" + name) ? name.size() + 1 : 0))});
+                    file.substr(0, file.size() - (file.ends_with(":" + part) ? part.size() + 1 : 0))});
     if (!name.empty()) command.insert(command.end(), {"--part", name});
     command.insert(command.end(), more.begin(), more.end());
     std::cerr << printable("stepladder " + shell_line(command), kMaxMessage) << std::endl;

@@ -128,17 +128,23 @@ std::map<std::string, Tuned> tuned_in(const std::string& file, const std::vector
   const std::vector<Trial> best = best_of(trials_of(load_measured_parts(file)));
   std::map<std::string, Tuned> tuned;
   for (const Program& program : programs) {
-    const auto trial = std::ranges::find_if(best, [&](const Trial& t) {
+    const auto fits = [&](const Trial& t) {
       return t.trainer == program.variant && t.until == asked.until_loss &&
              (t.until || t.steps == asked.steps);
-    });
+    };
+    const auto trial = std::ranges::find_if(best, fits);
+    if (std::ranges::count_if(best, fits) > 1)
+      throw InputError(cat("--tuned ", file, ": the trials of ", program.variant,
+                           " are of several workloads, such as ", trial->workload,
+                           ": tune each into a file of its own"));
     if (trial == best.end())
       throw InputError(cat("--tuned ", file, ": no trial of ", program.variant, " there ",
                            asked.until_loss ? cat("reached a loss of ", number_text(*asked.until_loss))
                                             : cat("is of ", asked.steps.value_or(0), " steps"),
                            ": `stepladder tune` adds some"));
     Tuned& one = tuned[program.variant];
-    one.lr = static_cast<float>(trial->lr), one.steps = trial->steps, one.warmup_lr_steps = trial->warmup;
+    one.workload = trial->workload, one.lr = static_cast<float>(trial->lr), one.steps = trial->steps,
+    one.warmup_lr_steps = trial->warmup;
     if (trial->min_lr) one.min_lr = static_cast<float>(*trial->min_lr);
   }
   return tuned;

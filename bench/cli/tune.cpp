@@ -191,7 +191,10 @@ int tune(TuneOptions& options) {
               << " trials: the same command with --resume goes on\n";
   const std::vector<Trial> best = best_of(ranked);
   const bool each = std::ranges::all_of(trainers, [&](const Program& program) {
-    return std::ranges::find(best, program.variant, &Trial::trainer) != best.end();
+    return std::ranges::find(best, program.variant, &Trial::trainer) != best.end() ||
+           std::ranges::any_of(ranked, [&](const Trial& t) {
+             return t.trainer == program.variant && t.failed.starts_with(name_of(Status::unsupported));
+           });
   });
   return each ? kExitOk : std::max(worst, int{kExitInconclusive});
 }

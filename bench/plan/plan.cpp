@@ -141,6 +141,7 @@ void fill(Workload& workload, const RungSettings& s, int64_t batch) {
   if (s.until_loss) {
     environment.push_back("STEPLADDER_UNTIL_LOSS=" + number_text(*s.until_loss));
     environment.push_back("STEPLADDER_EVAL_EVERY=" + std::to_string(s.eval_every));
+    if (s.eval_skip > 0) environment.push_back("STEPLADDER_EVAL_SKIP=" + std::to_string(s.eval_skip));
   }
   constexpr std::string_view kModulePath = "PYTHONPATH=";  // begins with stepladder.py's folder
   const auto own =
@@ -195,6 +196,12 @@ Workload workload_for(const Plan& plan, const Program& program, int64_t batch, i
   if (is_told(program, "seed")) workload.config["seed"] = s.seed;  // else the program has its own seed
   if (devices > 1) workload.config["world_size"] = devices;
   if (independent_ranks) workload.config["independent_ranks"] = true;
+  if (const auto found = plan.tuned.find(program.variant); found != plan.tuned.end()) {
+    const std::string own = program.native ? workload_of(workload.config) : cat("B=", batch, " T=", *s.seq);
+    if (cat(found->second.workload, " ").find(cat(own, " ")) == std::string::npos)
+      throw InputError(cat("--tuned: the trials of ", program.variant, " are of ", found->second.workload,
+                           ", not of ", own, ": `stepladder tune` makes some"));
+  }
   workload.round = round;
   workload.steps = s.steps;
   workload.warmup = plan.warmup;

@@ -16,6 +16,7 @@ namespace stepladder {
 
 /// The schedule that a trainer was tuned to.
 struct Tuned {
+  std::string workload;  // of the trials
   float lr = 0.0F;
   int64_t steps = 0;
   std::optional<int64_t> warmup_lr_steps;  // nothing where the trainer has a schedule of its own

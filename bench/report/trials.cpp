@@ -22,11 +22,11 @@ std::optional<double> mean_of_all(const std::vector<std::optional<double>>& valu
   return sum / static_cast<double>(values.size());
 }
 
-Trial trial_of(const Part& part) {
+/// The trial that these runs of a part are, all of one workload.
+Trial trial_of(const Part& part, const std::vector<const Run*>& runs) {
   const Json& plan = part.results.plan;
-  const std::vector<Run>& runs = part.results.runs;
   Trial trial;
-  trial.part = part.name, trial.trainer = runs.front().variant, trial.workload = runs.front().workload();
+  trial.part = part.name, trial.trainer = runs.front()->variant, trial.workload = runs.front()->workload();
   trial.lr = number_at(plan, "lr").value_or(0.0);
   trial.steps = plan.value("steps", int64_t{0});
   trial.seeds = runs.size();
@@ -36,15 +36,15 @@ Trial trial_of(const Part& part) {
   }
   if (plan.value("until_loss", Json()).is_number()) trial.until = plan["until_loss"].get<double>();
   std::vector<std::optional<double>> losses, steps, seconds, ms;
-  for (const Run& run : runs) {
-    if (run.status != Status::ok) {
+  for (const Run* run : runs) {
+    if (run->status != Status::ok) {
       if (trial.failed.empty())
-        trial.failed = cat(name_of(run.status), run.reason.empty() ? "" : ": " + run.reason);
+        trial.failed = cat(name_of(run->status), run->reason.empty() ? "" : ": " + run->reason);
       continue;
     }
-    losses.push_back(run.summary->val_loss);
-    ms.emplace_back(mean_step_ms(run));
-    const auto reached = reached_loss(run);
+    losses.push_back(run->summary->val_loss);
+    ms.emplace_back(mean_step_ms(*run));
+    const auto reached = reached_loss(*run);
     steps.push_back(reached ? std::optional(reached->steps) : std::nullopt);
     seconds.push_back(reached ? std::optional(reached->seconds) : std::nullopt);
   }
@@ -73,9 +73,13 @@ std::vector<Trial> trials_of(const std::vector<Part>& parts) {
   std::vector<Trial> trials;
   std::map<std::pair<std::string, std::string>, size_t> places;
   for (const Part& part : parts) {
-    if (!part.name.starts_with(Trial::kPart) || part.results.runs.empty()) continue;
-    trials.push_back(trial_of(part));
-    places.emplace(std::pair(trials.back().trainer, trials.back().workload), places.size());
+    if (!part.name.starts_with(Trial::kPart)) continue;
+    std::map<std::string, std::vector<const Run*>> by_workload;
+    for (const Run& run : part.results.runs) by_workload[run.workload()].push_back(&run);
+    for (const auto& [workload, runs] : by_workload) {
+      trials.push_back(trial_of(part, runs));
+      places.emplace(std::pair(trials.back().trainer, workload), places.size());
+    }
   }
   std::ranges::stable_sort(trials, {}, [&](const Trial& t) {
     const double of_loss = t.loss.value_or(INFINITY);

@@ -10,7 +10,7 @@
 
 namespace stepladder {
 
-/// What one schedule came to: a part of a results file.
+/// What one schedule came to on one workload, by a part of a results file.
 struct Trial {
   static constexpr const char* kPart = "trial_";  // how the parts of trials begin
 
