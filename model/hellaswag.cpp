@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "model/file_kind.h"
@@ -102,6 +103,8 @@ size_t HellaSwag::right_answers(Decoder& decoder, const std::function<void()>& o
       text.insert(text.end(), completion.begin(), completion.end());
       losses.push_back(decoder.mean_loss(text, completion.size()));
     }
+    if (!std::ranges::all_of(losses, [](double loss) { return std::isfinite(loss); }))
+      throw Error("HellaSwag: a completion's loss is not finite: take an older checkpoint");
     const auto best = std::ranges::min_element(losses) - losses.begin();
     if (static_cast<size_t>(best) == question.right) ++right;
   }

@@ -18,6 +18,7 @@ where only the vocabulary is missing (text is then trained on as byte tokens), 1
 import argparse
 import gzip
 import hashlib
+import http.client
 import io
 import lzma
 import os
@@ -230,7 +231,7 @@ def download(package: str, temporary: Path, pool: str = "") -> bytes:
         try:
             with urllib.request.urlopen(f"{POOL}/{pool}", timeout=20) as answer:
                 return answer.read()
-        except OSError as without:
+        except (OSError, http.client.HTTPException) as without:
             raise Unavailable(f"{error}; {POOL}/{pool}: {without}") from None
 
 

@@ -159,6 +159,7 @@ TEST_F(RungCli, ContradictionsAreUsageErrors) {
   expect_error(run({"--checkpoint-every", "2"}), kExitUsage, "--checkpoint");
   expect_error(run({"--until-loss", "3"}), kExitUsage, "--eval-every");
   expect_error(run(tiny({"--until-loss", "9", "--eval-every", "1"})), kExitUsage, "--until-loss 9");
+  expect_error(run(tiny({"--eval-every", "1", "--eval-skip", "2000000"})), kExitUsage, "--eval-skip 2000000");
   expect_error(run(tiny({"--channels", "17"})), kExitUsage, "C=17");
   for (const char* name : {"checkpoint", "save-weights", "times"})
     expect_error(run(tiny({"--steps", "0", cat("--", name), "x"})), kExitUsage, name);

@@ -104,7 +104,8 @@ Json counters(const Ncu& ncu, ProfileOptions options, const Workload& workload, 
   if (profile.at("kernels").empty())
     throw Error(cat("--counters needs CUPTI, to know the op that launched a kernel; times come from ",
                     text_at(profile, "times")));
-  options.settings.steps = options.warmup + 1;
+  options.settings.steps =
+      std::max<int64_t>(2, options.warmup + 1);  // the first step searches and records too
   if (!Progress::quiet) std::cerr << "stepladder: counting what the kernels of a step do, with ncu\n";
   const auto kernels =
       count_kernels(ncu, traced_command(options, workload, rung), options.settings.steps, options.timeout);
@@ -171,7 +172,14 @@ int trace(ProfileOptions& options) {
                      {"backend", run.backend},
                      {"config", run.config}};
   file["profile"].update(run.profile);
-  if (ncu) file["profile"]["counters"] = counters(*ncu, options, workload, rung, kept, run.profile);
+  std::optional<Error> uncounted;  // the profile is kept in spite of it
+  if (ncu) {
+    try {
+      file["profile"]["counters"] = counters(*ncu, options, workload, rung, kept, run.profile);
+    } catch (const Error& e) {
+      uncounted = e;
+    }
+  }
   std::cout << (options.format == "json"       ? dump(file, 2) + "\n"
                 : options.format == "markdown" ? section_of_profile(file).markdown(1)
                                                : section_of_profile(file).terminal(options.wide))
@@ -181,6 +189,7 @@ int trace(ProfileOptions& options) {
     out.add_profile(file["profile"]);
     out.finish();
   }
+  if (uncounted) throw Error(*uncounted);
   return kExitOk;
 }
 

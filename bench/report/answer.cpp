@@ -54,6 +54,9 @@ std::string on_devices(const Findings& file, const ResultRow& best) {
 std::string learning(const Findings& file) {
   const std::string& first = file.ladder.rungs.front().name;
   if (!file.ladder.built_in() || std::ranges::none_of(file.rows, emulates)) return "";
+  if (std::ranges::any_of(file.rows,
+                          [](const ResultRow& row) { return row.numbers && row.numbers->to_loss; }))
+    return "";                       // losses of runs until a loss, or by seeds, aren't compared step by step
   std::map<std::string, bool> fine;  // by rung
   for (const ResultRow& row : file.rows) {
     if (!is_rung(row) || !has_reference(row, file.rows, first)) continue;
