@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Which sources a trainer's numbers depend on, and a hash over them.
 
-Usage: source_hash.py NAME FILE OUT   writes the header that the build includes into trainer FILE: its NAME, and the
-                                      hash of its sources. Leaves OUT alone where it says so already.
-       source_hash.py --gemms OUT     writes a header with the hash of the sources that the choice of GEMMs depends on.
+Usage: source_hash.py FOLDER NAME=FILE...   writes the headers that the build includes into trainers, FOLDER/NAME.h: the
+                                            NAME, and the hash of FILE's sources.
+       source_hash.py --gemms OUT           writes a header with the hash of the sources that the choice of GEMMs depends
+                                            on.
+Leaves a header alone where it says so already.
 
 The hash of a trainer is over: its file; for each op that it names, or that a part of model/ that it includes names, the
 header in model/ops/ and the files that run the op, and likewise the files that run collectives; all files that these
@@ -135,18 +137,21 @@ def gemm_hash(model: Model) -> str:
     return hash_of([model.text[name] for name in model.gemms()])
 
 
-def main(*arguments: str) -> None:
-    model = Model(ROOT)
-    if arguments[0] == "--gemms":
-        out, text = arguments[1], f'#define STEPLADDER_GEMMS "{gemm_hash(model)}"\n'
-    else:
-        name, file, out = arguments
-        digest = source_hash(Path(file), model)
-        text = f'#define STEPLADDER_RUNG_NAME "{name}"\n#define STEPLADDER_SOURCE_HASH "{digest}"\n'
-    path = Path(out)
+def write(path: Path, text: str) -> None:
     if not path.exists() or path.read_text() != text:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+
+
+def main(first: str, *others: str) -> None:
+    model = Model(ROOT)
+    if first == "--gemms":
+        write(Path(*others), f'#define STEPLADDER_GEMMS "{gemm_hash(model)}"\n')
+        return
+    for name, file in (trainer.split("=", 1) for trainer in others):
+        digest = source_hash(Path(file), model)
+        write(Path(first, f"{name}.h"),
+              f'#define STEPLADDER_RUNG_NAME "{name}"\n#define STEPLADDER_SOURCE_HASH "{digest}"\n')
 
 
 if __name__ == "__main__":

@@ -26,9 +26,7 @@ endif()
 # Executable `target` of the trainer `name` ("02_tf32", "only/02_tf32"), and rung_<target> with its object.
 function(add_trainer target name source)
   set(header ${CMAKE_BINARY_DIR}/generated/${name}.h)
-  add_custom_command(OUTPUT ${header}
-    COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/source_hash.py ${name} ${source} ${header}
-    DEPENDS ${source} ${hashed_sources} ${CMAKE_BINARY_DIR}/generated/hashed_sources.txt cmake/source_hash.py)
+  set_property(GLOBAL APPEND PROPERTY hashed ${name}=${source})
   set_property(GLOBAL APPEND PROPERTY generated ${header} ${ARGN})
   add_library(rung_${target} OBJECT ${source} ${header} ${ARGN})
   # A trainer calls ops in order, nothing else: there is nothing in it to optimise.
@@ -39,6 +37,18 @@ function(add_trainer target name source)
   target_link_libraries(rung_${target} PRIVATE stepladder_flags)
   add_executable(${target} $<TARGET_OBJECTS:rung_${target}> $<TARGET_OBJECTS:stepladder_rung_main>)
   target_link_libraries(${target} PRIVATE libstepladder)
+endfunction()
+
+# The headers of the trainers that were added since the last call, by one command.
+function(add_source_hashes)
+  get_property(hashed GLOBAL PROPERTY hashed)
+  set_property(GLOBAL PROPERTY hashed)
+  list(TRANSFORM hashed REPLACE "=.*" ".h" OUTPUT_VARIABLE headers)
+  list(TRANSFORM headers PREPEND ${CMAKE_BINARY_DIR}/generated/)
+  list(TRANSFORM hashed REPLACE "^[^=]*=" "" OUTPUT_VARIABLE sources)
+  add_custom_command(OUTPUT ${headers}
+    COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/source_hash.py ${CMAKE_BINARY_DIR}/generated ${hashed}
+    DEPENDS ${sources} ${hashed_sources} ${CMAKE_BINARY_DIR}/generated/hashed_sources.txt cmake/source_hash.py)
 endfunction()
 
 # A header with the hash of the sources that the choice of a GEMM algorithm depends on, besides device and library.
@@ -66,6 +76,7 @@ foreach(variant IN LISTS variants)
   endif()
   list(APPEND rung_objects $<TARGET_OBJECTS:rung_${rung}>)
 endforeach()
+add_source_hashes()
 set(ablation_programs)
 set(ablation_objects)
 if(NOT STEPLADDER_ABLATION_PROGRAMS)
@@ -78,6 +89,9 @@ foreach(ablation IN LISTS ablations)
   list(APPEND ablation_programs ${target})
   list(APPEND ablation_objects $<TARGET_OBJECTS:rung_${target}>)
 endforeach()
+if(ablations)
+  add_source_hashes()
+endif()
 
 # `cmake --build build/cpu --target ladder` builds what `stepladder run` starts, `first_rungs` what it starts without --ladder,
 # `ablations` what `stepladder ablate` starts too.
