@@ -2,7 +2,7 @@
 # *_gpu_test.cpp; multirank and multigpu for those of several ranks. tests/<name>_test.py, label cpu, are a test each.
 # Fuzz targets: tests/fuzz/<name>_fuzz.cpp; without libFuzzer, a test that replays tests/fuzz/corpus/<name>/.
 # `cmake --build build/cpu --target tests` builds the tests and what they start; `unit_tests` those of units and ops, and
-# `program_tests` all but the units, which no continuous integration has to build twice.
+# `program_tests` all but the units.
 enable_testing()
 add_custom_target(unit_tests)
 add_custom_target(program_tests)

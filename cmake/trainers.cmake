@@ -9,7 +9,7 @@ add_library(stepladder_rung_main OBJECT bench/rung/main.cpp)
 target_compile_options(stepladder_rung_main PRIVATE ${optimise_little})
 target_link_libraries(stepladder_rung_main PRIVATE libstepladder)
 
-# What trainers include, precompiled: half of a trainer's time. It has to be the first header on the command line, and CMake would
+# What trainers include, precompiled: a third of a trainer's time. It has to be the first header on the command line, and CMake would
 # put it behind the trainer's own. (ccache needs the option of gcc.)
 set(trainer_flags ${optimise_little})
 if(STEPLADDER_QUICK_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)

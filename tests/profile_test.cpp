@@ -323,23 +323,28 @@ TEST_F(ProfileCli, PrintsWhatItIsAskedFor) {
 }
 
 TEST_F(ProfileCli, WritesTheLastStepAsATimeline) {
-  ASSERT_EQ(profile("00 --trace new/step.json --out profile.json"), 0) << err();
-  const Json file = exported(folder_ / "profile.json");
-  std::map<std::string, double> begins;  // of each phase, the first time
-  double end = 0.0;
-  const Json trace = parse_json(read_file(folder_ / "new/step.json"));
-  for (const Json& event : trace["traceEvents"]) {
-    if (event["ph"] != "X") continue;
-    if (event["cat"] == "phase") begins.emplace(event["name"], event["ts"].get<double>());
-    end = std::max(end, event["ts"].get<double>() + event["dur"].get<double>());
+  std::map<std::string, double> least;  // us of each phase, of two timelines: other processes may delay one
+  for (const char* more : {" --out profile.json", ""}) {
+    ASSERT_EQ(profile(cat("00 --trace new/step.json", more)), 0) << "a timeline is replaced: " << err();
+    std::map<std::string, double> begins, us;
+    double end = 0.0;
+    const Json trace = parse_json(read_file(folder_ / "new/step.json"));
+    for (const Json& event : trace["traceEvents"]) {
+      if (event["ph"] != "X") continue;
+      const double begin = event["ts"], lasts = event["dur"];
+      if (event["cat"] == "phase") begins.emplace(event["name"], begin), us[event["name"]] += lasts;
+      end = std::max(end, begin + lasts);
+    }
+    EXPECT_GT(end, 0.0);
+    EXPECT_LT(begins["forward block"], begins["classifier"]);
+    EXPECT_LT(begins["classifier"], begins["backward block"]);
+    EXPECT_LT(begins["backward block"], begins["optimizer"]);
+    for (const auto& [name, lasts] : us)
+      least[name] = std::min(least.emplace(name, lasts).first->second, lasts);
   }
-  for (const Json& row : file["profile"]["phases"])
-    EXPECT_EQ(begins.contains(row["name"]), row["name"] != "idle") << row["name"];
-  EXPECT_LT(begins["forward block"], begins["classifier"]);
-  EXPECT_LT(begins["classifier"], begins["backward block"]);
-  EXPECT_LT(begins["backward block"], begins["optimizer"]);
-  EXPECT_GT(end, 0.0);
-  EXPECT_EQ(profile("00 --trace new/step.json"), 0) << "a timeline of before is replaced: " << err();
+  for (const Json& row : exported(folder_ / "profile.json")["profile"]["phases"])
+    EXPECT_EQ(least.contains(row["name"]), row["name"] != "idle") << row["name"];
+  EXPECT_GT(least["backward block"], least["zero gradients"]);
 }
 
 TEST_F(ProfileCli, RefusesWhatCannotBeProfiledBeforeItRuns) {

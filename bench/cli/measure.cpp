@@ -98,17 +98,6 @@ void check_used(const Plan& plan, RungSettings asked) {
     throw unused("eval-batches", "{arguments}");
 }
 
-/// Checks that there are as many validation batches as --eval-skip passes over and a validation loss takes.
-/// Throws InputError.
-void check_validation(const Dataset& data, const RungSettings& s) {
-  if (s.eval_skip == 0) return;
-  const int64_t batches = Loader(data.val, *s.batch, *s.seq).batches_per_epoch();
-  if (batches < s.eval_skip + s.eval_batches)
-    throw InputError(cat(data.val->path(), ": ", batches, " validation batches, of which ", s.eval_skip,
-                         " are passed over and ", s.eval_batches,
-                         " evaluated on: give fewer --eval-batches, or more --val-data"));
-}
-
 /// Checks model, batch and data before the first run, and tokenises text once, so that no run's start-up pays
 /// for it. Throws InputError for what no rung could train on.
 void check_workload(Plan& plan) {
@@ -136,7 +125,9 @@ void check_workload(Plan& plan) {
       if (program.native && !is_ablation(program.variant) && !has_independent_ranks(workload.config))
         check_devices(*our_rung(name_in_ladder(program)), config.C, workload.devices);
     }
-    check_validation(*data, plan.settings);
+    if (plan.settings.eval_skip > 0)
+      plan.settings.check_validation(
+          Loader(data->val, *plan.settings.batch, *plan.settings.seq).batches_per_epoch(), data->val->path());
     Loader(data->train, sequences, config.T).next();  // throws for tokens that the model doesn't know
   }
 }

@@ -95,12 +95,13 @@ int plan_run(PlanRunOptions& options) {
   columns.add({"device", Align::left, 5}, [](const Row& x) { return x.device; });
   columns.add_text("trainer", [](const Row& x) { return x.row.variant; });
   columns.add({"workload", Align::left, 3}, [](const Row& x) { return x.row.workload; });
-  if (std::ranges::any_of(rows, [](const Row& x) { return x.to_loss() != nullptr; }))
+  const bool to_loss = std::ranges::any_of(rows, [](const Row& x) { return x.to_loss() != nullptr; });
+  if (to_loss) {
     columns.add("tokens", [](const Row& x) { return rounded(x.tokens()); });
-  if (std::ranges::any_of(rows, [](const Row& x) { return x.to_loss() != nullptr; }))
     columns.add("reached", [](const Row& x) -> std::string {
       return x.to_loss() ? cat(x.to_loss()->reached, " of ", x.row.runs.size()) : kNone;
     });
+  }
   columns.add({"tok/s", Align::right, 1},
               [](const Row& x) { return rounded(x.row.numbers->tokens_per_second.value); });
   if (std::ranges::all_of(rows, [](const Row& x) { return x.hours().value < 0.01; }))
@@ -117,10 +118,8 @@ int plan_run(PlanRunOptions& options) {
   const std::string from =
       extrapolated == rows.end()
           ? "Measured: the steps until the loss, medians of the runs that reached it"
-          : cat(std::ranges::any_of(rows, [](const Row& x) { return x.to_loss() != nullptr; })
-                    ? "Rows with runs that reached a loss: measured. The others: e"
-                    : "E",
-                "xtrapolated, not run: ", rounded(extrapolated->tokens()), " tokens, from ", sized(seconds),
+          : cat(to_loss ? "Runs that reached a loss are measured. " : "",
+                "Extrapolated, not run: ", rounded(extrapolated->tokens()), " tokens, from ", sized(seconds),
                 " s of timed steps or more in each row");
   std::cout << columns.table(rows).terminal(options.wide) << "\n"
             << folded(cat(from,

@@ -177,14 +177,6 @@ Workload workload_for(const Plan& plan, const Program& program, int64_t batch, i
   if (!program.folder.empty())  // the program runs in that folder
     for (std::string* path : {&s.data, &s.val_data, &s.vocab})
       if (!path->empty()) *path = std::filesystem::absolute(here_or_shared(*path));
-  if (const auto found = plan.tuned.find(program.variant); found != plan.tuned.end()) {
-    const Tuned& tuned = found->second;
-    s.lr = tuned.lr, s.steps = tuned.steps;
-    if (tuned.warmup_lr_steps) {
-      s.warmup_lr_steps = *tuned.warmup_lr_steps, s.decay_steps = tuned.steps;
-      s.min_lr = tuned.min_lr;
-    }
-  }
   if (s.until_loss) s.seed += static_cast<uint64_t>(round);  // the steps to a loss vary by seed
   if (devices > 1) s.device = 0;                             // each rank has its own device
 
@@ -197,10 +189,16 @@ Workload workload_for(const Plan& plan, const Program& program, int64_t batch, i
   if (devices > 1) workload.config["world_size"] = devices;
   if (independent_ranks) workload.config["independent_ranks"] = true;
   if (const auto found = plan.tuned.find(program.variant); found != plan.tuned.end()) {
+    const Tuned& tuned = found->second;
     const std::string own = program.native ? workload_of(workload.config) : cat("B=", batch, " T=", *s.seq);
-    if (cat(found->second.workload, " ").find(cat(own, " ")) == std::string::npos)
-      throw InputError(cat("--tuned: the trials of ", program.variant, " are of ", found->second.workload,
+    if (cat(tuned.workload, " ").find(cat(own, " ")) == std::string::npos)
+      throw InputError(cat("--tuned: the trials of ", program.variant, " are of ", tuned.workload,
                            ", not of ", own, ": `stepladder tune` makes some"));
+    s.lr = tuned.lr, s.steps = tuned.steps;
+    if (tuned.warmup_lr_steps) {
+      s.warmup_lr_steps = *tuned.warmup_lr_steps, s.decay_steps = tuned.steps;
+      s.min_lr = tuned.min_lr;
+    }
   }
   workload.round = round;
   workload.steps = s.steps;

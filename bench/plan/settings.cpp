@@ -138,6 +138,13 @@ std::vector<std::string> RungSettings::shared_arguments(std::optional<MathMode> 
   return arguments_of(given.shared_options(), defaults.shared_options());
 }
 
+void RungSettings::check_validation(int64_t batches, const std::string& path) const {
+  if (eval_skip == 0 || batches >= eval_skip + eval_batches) return;
+  throw InputError(cat(path, ": ", batches, " validation batches, fewer than --eval-skip ", eval_skip,
+                       " and ", eval_batches,
+                       " to evaluate on: give fewer --eval-batches, or more --val-data"));
+}
+
 void RungSettings::check() const {
   if (!init.empty() && !resume.empty())
     throw InputError("--init and --resume both say where the weights come from: give one");

@@ -79,6 +79,8 @@ struct RungSettings {
 
   /// Throws InputError for options that contradict each other.
   void check() const;
+  /// Throws InputError where this many validation batches, of `path`, don't suffice for --eval-skip.
+  void check_validation(int64_t batches, const std::string& path) const;
   /// The model and batch asked for: --model or the checkpoint's shape, then the overrides. Fills the optional
   /// fields in, so that options() show what is used. Throws InputError for an unknown model, an impossible
   /// shape or a bad checkpoint.

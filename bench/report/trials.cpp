@@ -71,15 +71,15 @@ bool Trial::contests(const Trial& other) const {
 
 std::vector<Trial> trials_of(const std::vector<Part>& parts) {
   std::vector<Trial> trials;
-  std::map<std::pair<std::string, std::string>, size_t> places;
+  std::map<RowKey, size_t> places;
   for (const Part& part : parts) {
     if (!part.name.starts_with(Trial::kPart)) continue;
     std::map<std::string, std::vector<const Run*>> by_workload;
-    for (const Run& run : part.results.runs) by_workload[run.workload()].push_back(&run);
-    for (const auto& [workload, runs] : by_workload) {
-      trials.push_back(trial_of(part, runs));
-      places.emplace(std::pair(trials.back().trainer, workload), places.size());
+    for (const Run& run : part.results.runs) {
+      by_workload[run.workload()].push_back(&run);
+      places.emplace(run.row(), places.size());
     }
+    for (const auto& [workload, runs] : by_workload) trials.push_back(trial_of(part, runs));
   }
   std::ranges::stable_sort(trials, {}, [&](const Trial& t) {
     const double of_loss = t.loss.value_or(INFINITY);

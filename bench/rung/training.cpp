@@ -67,12 +67,10 @@ Training::Training(RunSession& session, Reporter& reporter, const Dataset& data)
       reporter_(reporter),
       batches_(data.train, session.config.B, session.config.T, session.team().rank, session.team().size) {
   if (settings_.shuffle) batches_.shuffle(settings_.seed);
-  if (settings_.eval_every > 0) validation_.emplace(data.val, session.config.B, session.config.T);
-  if (validation_ && settings_.eval_skip > 0 &&
-      validation_->batches_per_epoch() < settings_.eval_skip + settings_.eval_batches)
-    throw InputError(cat("--eval-skip ", settings_.eval_skip, ": there are ",
-                         validation_->batches_per_epoch(), " validation batches, ", settings_.eval_batches,
-                         " of which are evaluated on"));
+  if (settings_.eval_every > 0) {
+    validation_.emplace(data.val, session.config.B, session.config.T);
+    settings_.check_validation(validation_->batches_per_epoch(), data.val->path());
+  }
   if (settings_.sample_every > 0 && session.is_first())
     sampler_.emplace(settings_, data.encoding == "bytes", session.config.V);
   if (!settings_.hellaswag.empty())
