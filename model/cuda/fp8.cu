@@ -153,7 +153,12 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, V value
         }
         const uint2 quantized = fp8_pack<Q>(v, per_scale);
         bytes[r][0] = quantized.x, bytes[r][1] = quantized.y;
-        if (q.to.rows) *reinterpret_cast<uint2*>(q.to.rows + at + r * q.C) = quantized;
+      }
+      // After all rows are computed: where each is stored at once, ptxas of CUDA 12.4 leaves rows uncomputed.
+      if (q.to.rows) {
+#pragma unroll
+        for (int r = 0; r < kRows; ++r)
+          *reinterpret_cast<uint2*>(q.to.rows + at + r * q.C) = {bytes[r][0], bytes[r][1]};
       }
       store_transposed(tile, pack, group, bytes);
     }
