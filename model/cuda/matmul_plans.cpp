@@ -138,6 +138,27 @@ MatmulPlans::MatmulPlans(cublasLtHandle_t handle, cudaStream_t stream) : handle_
 void MatmulPlans::set_workspace(const Tensor& workspace) {
   workspace_ = workspace;
   plans_.clear();
+  fp8_scratch_.reset();
+}
+
+size_t MatmulPlans::scratch_for(const MatmulKey& key) const {
+  if (!is_fp8(key.a_type)) return workspace_bytes();
+  if (!fp8_scratch_) {
+    fp8_scratch_ = 0;
+    const MatmulKey plain{.op_a = CUBLAS_OP_T,
+                          .op_b = CUBLAS_OP_N,
+                          .m = 256,
+                          .n = 256,
+                          .k = 256,
+                          .batch = 1,
+                          .dtype = DType::bf16,
+                          .compute = CUBLAS_COMPUTE_32F,
+                          .write = Write::set,
+                          .a_type = DType::f8e4m3,
+                          .b_type = DType::f8e4m3};
+    if (algorithms({plain, nullptr, nullptr, nullptr}, 1).empty()) fp8_scratch_ = workspace_bytes();
+  }
+  return *fp8_scratch_;
 }
 
 void MatmulPlans::perform(const LtMatmul& request, std::span<const MatmulStrategy> strategies) {
