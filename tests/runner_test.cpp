@@ -58,7 +58,7 @@ TEST(EventWriter, EventsOfTwoThreadsStayWhole) {
   ASSERT_EQ(::pipe(fds), 0);
   const Fd read(fds[0]);
   Fd write(fds[1]);
-  constexpr int kEach = 200;
+  constexpr int kEach = 50;
   std::thread writers([&] {
     EventWriter events(write.get());
     const auto tell = [&](const char* name) {
