@@ -79,6 +79,7 @@ package_present() {
   fi
   case $1 in
     build-essential) return 1 ;;
+    chromium-headless-shell) command -v chromium-headless-shell || command -v chromium || command -v chromium-browser || command -v google-chrome ;;
     ca-certificates) [[ -s /etc/ssl/certs/ca-certificates.crt || -s /etc/pki/tls/certs/ca-bundle.crt ]] ;;
     iproute2) command -v ip ;;
     libclang-rt-dev) clang++ -fsanitize=address -x c++ - -o /dev/null <<<'int main() {}' ;;
@@ -435,6 +436,7 @@ setup() {
   [[ $1 != tests ]] || want_packages "ops_benchmark" libbenchmark-dev
   [[ $1 != tests ]] || want_packages "several ranks on the CPU" libopenmpi-dev openmpi-bin
   [[ $1 != tests ]] || want_packages "tests of two machines" iproute2
+  [[ $1 != tests ]] || want_packages "tests of the page in a browser" chromium-headless-shell
   choose_backend
 }
 
