@@ -1,12 +1,13 @@
 # Tests: tests/<name>_test.cpp, label unit, or op for those of ops; cpu for those that train or start a program of ours; gpu for
 # *_gpu_test.cpp; multirank and multigpu for those of several ranks. tests/<name>_test.py, label cpu, are a test each.
 # Fuzz targets: tests/fuzz/<name>_fuzz.cpp; without libFuzzer, a test that replays tests/fuzz/corpus/<name>/.
-# `cmake --build build/cpu --target tests` builds the tests and what they start; `unit_tests` those of units and ops, and
-# `program_tests` all but the units.
+# `cmake --build build/cpu --target tests` builds the tests and what they start; `unit_tests` those of units and ops,
+# `gpu_tests` those that need a device, and `program_tests` all others and ops.
 enable_testing()
 add_custom_target(unit_tests)
 add_custom_target(program_tests)
-add_custom_target(tests DEPENDS unit_tests program_tests)
+add_custom_target(gpu_tests)
+add_custom_target(tests DEPENDS unit_tests program_tests gpu_tests)
 set(train_or_start ablation decoder fp8 gradient harness_cli hf_parity ladder launcher ops_benchmark own_trainer_cli profile
   recompute rung_cli sample telemetry verdict_cli)
 
@@ -95,7 +96,9 @@ else()
       target_compile_definitions(${test} PRIVATE STEPLADDER_BIN="${CMAKE_BINARY_DIR}/bin")
       add_dependencies(${test} ladder)
     endif()
-    if(NOT label STREQUAL unit)
+    if(label MATCHES gpu)
+      add_dependencies(gpu_tests ${test})
+    elseif(NOT label STREQUAL unit)
       add_dependencies(program_tests ${test})
     endif()
     if(test STREQUAL gradient_test)  # its reference computes in the test itself

@@ -92,19 +92,26 @@ class Tidy(unittest.TestCase):
         self.assertEqual(self.run_tidy(), (0, [joined.name]))
 
     def test_trainers_are_looked_at_together(self):
-        names, folder = ("variants/a.cpp", "variants/b.cpp"), self.root / "build"
-        (self.root / "variants").mkdir()
+        classes = [line.split()[2] for line in self.joined_of("variants").splitlines() if line.startswith("#define Gpt2Trainer ")]
+        self.assertEqual(len(set(classes)), 2, "each class has a name of its own")
+
+    def test_kernels_of_the_cpu_are_looked_at_together(self):
+        self.assertNotIn("#define", self.joined_of("model/cpu"))
+
+    def joined_of(self, place: str) -> str:
+        """The one file that two sources of a folder become, of which the first is wrong."""
+        names, folder = (f"{place}/a.cpp", f"{place}/b.cpp"), self.root / "build"
+        (self.root / place).mkdir(parents=True)
         commands = [{"file": str(self.root / name), "directory": str(folder),
                      "command": f"c++ -o x.o -c {self.root / name}"} for name in names]
         (folder / "compile_commands.json").write_text(json.dumps(commands))
         (self.root / names[0]).write_text("#include <x>\nwrong\n")
         (self.root / names[1]).write_text("#include <x>\nright\n")
         done = self.tidy(*names)
-        self.assertEqual((done.returncode, done.stdout), (1, f"{self.root}/variants/a.cpp:2:wrong\n"))
+        self.assertEqual((done.returncode, done.stdout), (1, f"{self.root}/{names[0]}:2:wrong\n"))
         joined, = (folder / "tidy").glob("*.cpp")
         self.assertEqual((self.root / "asked").read_text().split(), [joined.name])
-        classes = [line.split()[2] for line in joined.read_text().splitlines() if line.startswith("#define Gpt2Trainer ")]
-        self.assertEqual(len(set(classes)), 2, "each class has a name of its own")
+        return joined.read_text()
 
     def test_a_file_that_is_not_compiled_is_named(self):
         done = self.tidy("a.cpp", "nowhere.cpp")
