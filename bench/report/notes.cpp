@@ -228,7 +228,8 @@ class Notes {
   std::vector<Note> lines_;
 };
 
-/// "Gains whose 95 % interval excludes 1: 9 of 13 (leave-one-out)."; "" where no gain has an interval.
+/// "Gains whose 95 % interval excludes 1: 9 of 13 (leave-one-out)."; of fewer rounds, that they tell no small
+/// gain; "" where no gain has an interval.
 std::string gains_that_exclude_one(const std::vector<AblatedRung>& rows) {
   std::vector<std::string> exclude_one;
   int64_t fewest = std::numeric_limits<int64_t>::max();
@@ -243,6 +244,9 @@ std::string gains_that_exclude_one(const std::vector<AblatedRung>& rows) {
     if (intervals > 0) exclude_one.push_back(cat(excluding, " of ", intervals, " (", kGains[kind], ")"));
   }
   if (exclude_one.empty()) return "";
+  if (fewest < kLeastRoundsForInterval)
+    return cat("Gains of ", fewest, " rounds don't tell a small one from none: --rounds ",
+               kLeastRoundsForInterval, " does.");
   std::vector<std::string> nothing;  // rungs none of whose gains excludes 1
   for (const AblatedRung& row : rows)
     if (std::ranges::all_of(gains_of(row), [](const Gain* gain) {
