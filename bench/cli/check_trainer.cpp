@@ -22,11 +22,12 @@ struct CheckOptions {
   std::optional<int64_t> batch, seq;
   int64_t steps = 3;
   double timeout = 300.0;
-  std::vector<std::string> rest;
+  std::vector<std::string> rungs = {"all"}, command;
 
   std::vector<Option> options() {
     const char* group = "Check";
-    return {{"ladder", &ladder, "FILE", "check its rungs, those named or all", group},
+    return {{"ladder", &ladder, "FILE", "check its rungs, in place of a command", group},
+            {"rungs", &rungs, "LIST", "of the ladder, such as 01,02_tf32, 02-05, or all", group},
             {"batch", &batch, "N", "what {batch} stands for; default: the ladder's, or 4", group,
              Allowed{1, kMaxWorkload}},
             {"seq", &seq, "N", "what {seq} stands for; default: the ladder's, or 64", group, {1, 1 << 20}},
@@ -148,25 +149,18 @@ bool check_one(const Plan& plan, const Program& program) {
   return true;
 }
 
-/// Checks that the words are a command, which its own options may follow, or with --ladder rungs. Throws
-/// InputError for an option before the command or among the rungs.
-void check_words(const CheckOptions& options, const std::vector<Option>& known) {
-  const bool of_ladder = !options.ladder.empty();
-  for (const std::string& word : options.rest) {
-    if (!word.starts_with('-')) {
-      if (of_ladder) continue;
-      break;  // what follows is the command's
-    }
-    const std::string name = word.substr(0, word.find('='));
-    const bool misplaced = std::ranges::any_of(known, [&](const Option& o) { return "--" + o.name == name; });
-    throw InputError(cat(printable(name, 60),
-                         name == "--rungs" ? ": rungs are named as words, such as `"
-                         : misplaced       ? ": options go before the "
-                                           : ": no option of check-trainer, which go before the ",
-                         name == "--rungs" ? "check-trainer --ladder FILE 00 01`"
-                         : of_ladder       ? "rungs"
-                                           : "command"));
-  }
+/// Checks that there is either a command or a ladder. Throws InputError.
+void check_words(const CheckOptions& options) {
+  if (options.ladder.empty() && options.command.empty())
+    throw InputError("which trainer? stepladder check-trainer COMMAND..., or --ladder FILE");
+  if (!options.command.empty() && options.command.front().starts_with('-'))
+    throw InputError(cat(printable(options.command.front(), 60),
+                         ": no option of check-trainer, which go before the command"));
+  if (!options.ladder.empty() && !options.command.empty())
+    throw InputError(cat(printable(options.command.front(), 60),
+                         ": --ladder has the commands; --rungs LIST says which of them"));
+  if (options.ladder.empty() && options.rungs != CheckOptions().rungs)
+    throw InputError("--rungs: are of a ladder: give --ladder FILE too");
 }
 
 /// Checks that some command has the placeholder of a --model or --data that was given. Throws InputError.
@@ -179,14 +173,10 @@ void check_told(const CheckOptions& options, const std::vector<Program>& program
 }
 
 int check_trainer(CheckOptions& options) {
-  if (options.ladder.empty() && options.rest.empty())
-    throw InputError("which trainer? stepladder check-trainer COMMAND..., or --ladder FILE [RUNG]...");
-  check_words(options, options.options());
+  check_words(options);
   Plan plan;
-  plan.ladder = options.ladder.empty() ? ladder_of_command(options.rest) : load_ladder(options.ladder);
-  const std::vector<std::string> names =
-      options.ladder.empty() || options.rest.empty() ? std::vector<std::string>{"all"} : options.rest;
-  plan.programs = programs(plan.ladder, names, {}, options.python);
+  plan.ladder = options.ladder.empty() ? ladder_of_command(options.command) : load_ladder(options.ladder);
+  plan.programs = programs(plan.ladder, options.rungs, {}, options.python);
   check_told(options, plan.programs);
   WorkloadDefaults& asked = plan.ladder.workload;
   if (options.batch) asked.batch = {*options.batch};
@@ -225,7 +215,7 @@ Command check_trainer_command() {
       .footer =
           "stepladder check-trainer [OPTION]... COMMAND...; docs/trainer-reference.md says what it must "
           "tell.",
-      .rest = &options->rest};
+      .rest = &options->command};
 }
 
 }  // namespace stepladder
