@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -36,6 +37,16 @@ inline pid_t start_in(const TempFolder& folder, const std::string& command) {
     ::_exit(127);
   }
   return pid;
+}
+
+/// The words after `stepladder` in the step `gate` of a workflow.
+inline std::string command_of_gate(const std::string& workflow) {
+  std::string step = read_file(STEPLADDER_SOURCE_DIR + workflow);
+  step = step.substr(step.find("- name: gate"));
+  step.resize(step.find("\n      -"));
+  step = step.substr(step.find("stepladder gate") + std::string("stepladder ").size());
+  std::ranges::replace(step, '\n', ' ');
+  return step;
 }
 
 [[nodiscard]] inline bool one_line(const std::string& text) {
