@@ -393,6 +393,10 @@ TEST(Comparison, AFailedRunIsItsReasonAndOutweighsAll) {
   EXPECT_TRUE(says(comparison.rows[1].reason, {"NEW", "crash", "killed by SIGSEGV", "1 of 3"}));
   EXPECT_FALSE(comparison.rows[1].numbers);
   EXPECT_EQ(comparison.rows[0].verdict, Verdict::regression);
+  stepladder::Run& base = pair.base.runs.back();
+  base.status = Status::oom;
+  base.summary.reset();
+  EXPECT_TRUE(says(pair.compared().rows[1].reason, {"NEW: crash", "; BASE: oom"})) << "where both failed";
 }
 
 TEST(Comparison, PairsMayComeThatNothingDisturbs) {

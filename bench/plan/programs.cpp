@@ -76,6 +76,7 @@ Program program_of(const Rung& rung, const Ladder& of, bool is_peer, const Value
   program.sources = rung.sources;
   program.native = rung.native;
   program.calls_itself = rung.trainer;
+  program.takes_python = uses(rung, "python");
   for (auto [from, to] :
        {std::pair(&rung.command, &program.command), std::pair(&rung.environment, &program.environment),
         std::pair(&rung.version, &program.version)})

@@ -26,7 +26,9 @@ size_t furthest_behind(const std::deque<ChildReport>& reports, const std::vector
 
 Ending ending_of(const ChildEnd& end, const ChildReport& report, const Run& run, const Workload& workload,
                  size_t rank) {
-  const std::string last = end.last_words();
+  std::string last = end.last_words();
+  if (last.find("No module named '") != std::string::npos && workload.program.takes_python)
+    last += "; --python names a Python that has it";
   const std::string torn = end.torn ? "; its last line has no newline, without which it is no event" : "";
   const auto crash = [&](const auto&... what) { return Ending{Status::crash, cat(what..., torn, last)}; };
   switch (end.how) {

@@ -40,6 +40,7 @@ struct Program {
   std::vector<std::string> environment = {};  // "NAME=value", with placeholders
   std::vector<std::string> sources = {};      // files that it is made of, in its folder
   std::vector<std::string> version = {};      // a command whose output counts as a source
+  bool takes_python = false;                  // whether --python says which Python runs it
   /// Whether the program is built on bench/rung: it then takes all of a rung's options, names its source hash
   /// in --version and in each start, and tells its device's clocks and its memory.
   bool native = false;

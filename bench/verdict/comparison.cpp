@@ -371,7 +371,7 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
       continue;
     }
     for (const std::string& reason : {failure(*is, "NEW"), failure(*was, "BASE")})
-      if (row.reason.empty()) row.reason = reason;
+      if (!reason.empty()) row.reason += (row.reason.empty() ? "" : "; ") + reason;
     // Runs until a loss are not compared by loss: each learns until it reaches the loss.
     if (row.reason.empty() && !limits.until_loss && !number_at(next.plan, "until_loss") &&
         !learns_as_base(row, *was, *is, tolerance_of(row.variant, ladder)) && row.reason.empty())
