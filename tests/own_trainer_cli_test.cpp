@@ -160,7 +160,7 @@ TEST_F(OwnTrainer, MayNestItsConfigAndItsFileIsStillRead) {
               R"("deep":{"a":{"b":1}},"threads":2,"world_size":null,"hash":-1234567890123456789}}'
 )",
               kSteps, kEnd));
-  EXPECT_EQ(stepladder("check-trainer --ladder own/ladder.json 00").code, 0);
+  EXPECT_EQ(stepladder("check-trainer --ladder own/ladder.json --rungs 00").code, 0);
   const Outcome outcome = run("--rounds 1");
   ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   EXPECT_EQ(results().runs[0].config["mesh"], Json({{0, 1}, {2, 3}}));
@@ -700,7 +700,7 @@ TEST_F(OwnTrainer, MadeSlowerIsFoundByTheGate) {
       stepladder("gate own slower --ladder ladder.json --backend cpu --out v.xml --out v.md --out v.json");
   EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
   EXPECT_EQ(parse_json(read_file(folder_ / "v.json"))["verdict"], "REGRESSION");
-  EXPECT_TRUE(says(read_file(folder_ / "v.xml"), {"<testsuite ", "tests=\"2\" failures=\"2\"",
+  EXPECT_TRUE(says(read_file(folder_ / "v.xml"), {"<testsuite ", "tests=\"2\" errors=\"2\"",
                                                   "name=\"01_fast\"", "<failure type=\"REGRESSION\""}));
   EXPECT_TRUE(says(read_file(folder_ / "v.md"), {"## Stepladder: REGRESSION"}));
 
@@ -919,36 +919,67 @@ TEST_F(OwnTrainer, CommitIsThatOfItsFolderInAHookToo) {
   EXPECT_EQ(text_at(results().context, "commit") + "\n", commit);
 }
 
+TEST_F(OwnTrainer, IsGatedByTheWorkflowToCopy) {
+  const std::string step = command_of_gate("/examples/gate.yml");
+  for (const char* side : {"base", "new"}) {
+    std::filesystem::create_directories(folder_ / cat(side, "/bench"));
+    write_file(folder_ / cat(side, "/bench/trainer.sh"), read_file(folder_ / "own/trainer.sh"));
+    ladder("", cat(side, "/bench"));
+  }
+  Outcome outcome = stepladder(step);
+  EXPECT_EQ(outcome.code, kExitOk) << outcome.out << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"::notice", "01_fast"})) << outcome.out;
+  write_file(folder_ / "new/bench/trainer.sh", "exit 1\n");
+  outcome = stepladder(step);
+  EXPECT_EQ(outcome.code, kExitFailed);
+  EXPECT_TRUE(says(outcome.out, {"::error"})) << outcome.out;
+  EXPECT_TRUE(says(read_file(folder_ / "verdict.md"), {"| 01_fast |"}));
+  EXPECT_TRUE(says(read_file(folder_ / "verdict.xml"), {"errors=\"2\""}));
+  // The rest is as in the workflow for Stepladder's rungs, without its step that builds them.
+  const auto jobs = [](const std::string& file) {
+    const std::string text = read_file(STEPLADDER_SOURCE_DIR + file);
+    std::vector<std::string> steps;
+    for (size_t at = text.find("\njobs:"); at != std::string::npos;) {
+      const size_t end = text.find("\n      - ", at + 1);
+      const std::string one = text.substr(at, end - at);
+      if (!one.starts_with("\n      - name: build") && !one.starts_with("\n      - name: gate"))
+        steps.push_back(one);
+      at = end;
+    }
+    return steps;
+  };
+  EXPECT_GT(jobs("/examples/gate.yml").size(), 5U);
+  EXPECT_EQ(jobs("/examples/gate.yml"), jobs("/.github/workflows/gate.yml"));
+}
+
 // ---- check-trainer
 
 TEST_F(OwnTrainer, ThatIsFitPassesItsCheck) {
   Outcome outcome = stepladder("check-trainer sh own/trainer.sh {batch} {seq} {steps} 10");
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   EXPECT_TRUE(says(outcome.out, {"4, 64", "9 to 7", "memory"}));
-  outcome = stepladder("check-trainer --ladder own/ladder.json 01");
+  outcome = stepladder("check-trainer --ladder own/ladder.json --rungs 01");
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   EXPECT_TRUE(says(outcome.out, {"01_fast", "4, 32"}));
-  outcome = stepladder("check-trainer --ladder own/ladder.json --batch 8 --seq 16 01");
+  EXPECT_FALSE(says(outcome.out, {"00_slow"}));
+  outcome = stepladder("check-trainer --ladder own/ladder.json --batch 8 --seq 16 --rungs 01");
   EXPECT_TRUE(says(outcome.out, {"8, 16"})) << outcome.out << outcome.err;
-  EXPECT_TRUE(
-      says(stepladder("check-trainer --ladder own/ladder.json 01 --batch 8").err, {"--batch", "before"}));
-  for (const char* rungs : {"--ladder own/ladder.json --rungs 00", "--ladder own/ladder.json --rungs=00",
-                            "--rungs 00 --ladder own/ladder.json"}) {
-    outcome = stepladder(cat("check-trainer ", rungs));
-    EXPECT_EQ(outcome.code, 2);
-    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"--rungs", "as words"})) << outcome.err;
+  for (const auto& [wrong, name] :
+       {std::pair("--ladder own/ladder.json 01", "--rungs"),
+        std::pair("--rungs 00 sh own/trainer.sh", "--ladder"),
+        std::pair("--ladder own/ladder.json --batsch 4", "--batsch"), std::pair("", "--ladder")}) {
+    outcome = stepladder(cat("check-trainer ", wrong));
+    EXPECT_EQ(outcome.code, 2) << wrong;
+    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {name})) << outcome.err;
   }
-  EXPECT_TRUE(
-      says(stepladder("check-trainer --ladder own/ladder.json --batsch 4").err, {"--batsch", "no option"}));
   for (const char* options : {"--", "--timeout 9 --", "--timeout=9 --batch 4 --"})
     EXPECT_EQ(stepladder(cat("check-trainer ", options, " sh own/trainer.sh {batch} {seq} {steps} 10")).code,
               0)
         << options;
-  EXPECT_EQ(stepladder("check-trainer").code, 2);
 }
 
 TEST_F(OwnTrainer, IsToldWhatItIsReadyForAndWhatToAddForTheRest) {
-  const std::string check = "check-trainer --ladder own/ladder.json ";
+  const std::string check = "check-trainer --ladder own/ladder.json --rungs ";
   EXPECT_TRUE(says(stepladder(check + "00").out, {"\"tolerance\"", "run.evaluated", "\"switches\""}));
   EXPECT_FALSE(says(stepladder(check + "01").out, {"\"tolerance\""}));
   const std::string before = read_file(folder_ / "own/trainer.sh");
@@ -969,9 +1000,36 @@ TEST_F(OwnTrainer, IsToldWhatItIsReadyForAndWhatToAddForTheRest) {
   text.erase(text.find("\"rungs\""));
   text.erase(text.rfind(','));
   write_file(folder_ / "own/ladder.json", text + "}");
-  const std::string all = stepladder(check).out;
+  const std::string all = stepladder(check + "all").out;
   EXPECT_FALSE(says(all, {"{seed}"})) << all;
   EXPECT_TRUE(says(all, {"yes: switches faster"})) << all;
+}
+
+TEST_F(OwnTrainer, WhosePythonLacksAModuleIsToldOfTheOptionThatNamesAnother) {
+  write_file(folder_ / "own/train.py", "import no_such_module\n");
+  std::string text = read_file(folder_ / "own/ladder.json");
+  for (const std::string shell = R"("sh", "trainer.sh")"; text.find(shell) != std::string::npos;)
+    text.replace(text.find(shell), shell.size(), R"("{python}", "train.py")");
+  write_file(folder_ / "own/ladder.json", text);
+  for (const char* command :
+       {"check-trainer --ladder own/ladder.json", "gate own own --ladder ladder.json --pairs 3"}) {
+    const Outcome outcome = stepladder(command);
+    EXPECT_EQ(outcome.code, kExitFailed) << outcome.err;
+    EXPECT_TRUE(says(outcome.out, {"'no_such_module'", "--python"})) << outcome.out;
+  }
+  const Outcome outcome = stepladder("check-trainer python3 own/train.py");
+  EXPECT_FALSE(says(outcome.out, {"--python"})) << "which it doesn't ask" << outcome.out;
+}
+
+TEST_F(OwnTrainer, WithoutAValidationLossIsNotTrainedFromFurtherSeeds) {
+  const Outcome outcome = stepladder(
+      "run --ladder own/ladder.json --backend cpu --out r.json --rungs 00 --seeds 4 --steps 5 --certify-loss "
+      "5");
+  EXPECT_EQ(outcome.code, kExitFailed);
+  EXPECT_TRUE(says(outcome.err, {"00_slow", "validation loss", "run.evaluated"})) << outcome.err;
+  EXPECT_EQ(results().runs.size(), 1U);
+  EXPECT_TRUE(says(stepladder("report r.json").out, {"Refused: a mean loss of 5"}))
+      << "and not 'Not certified'";
 }
 
 TEST_F(OwnTrainer, ThatImportsACopyOfTheModuleIsTold) {
@@ -994,7 +1052,7 @@ TEST_F(OwnTrainer, WhoseDtypeContradictsItsMathIsNoted) {
 )",
                               kSteps, kEnd));
     ladder(math);
-    const std::string check = stepladder("check-trainer --ladder own/ladder.json 01").out;
+    const std::string check = stepladder("check-trainer --ladder own/ladder.json --rungs 01").out;
     EXPECT_EQ(run("--rungs 01 --rounds 1 --overwrite").code, 0);
     const std::string report = stepladder("report r.json").out;
     EXPECT_EQ(says(check, {"its dtype " + dtype}), says(report, {"its dtype " + dtype})) << check << report;
@@ -1014,14 +1072,14 @@ TEST_F(OwnTrainer, WhoseLadderNamesItsModelIsToldThatMfuNeedsItsMathToo) {
   const std::string workload = R"("workload": {)";
   text.replace(text.find(workload), workload.size(), workload + R"("model": "gpt2", )");
   write_file(folder_ / "own/ladder.json", text);
-  EXPECT_TRUE(
-      says(stepladder("check-trainer --ladder own/ladder.json 01").out, {"note: ", "\"math\"", "MFU"}));
+  EXPECT_TRUE(says(stepladder("check-trainer --ladder own/ladder.json --rungs 01").out,
+                   {"note: ", "\"math\"", "MFU"}));
   ASSERT_EQ(run("--rounds 1").code, 0);
   const Json measured = json();
   for (const Json& rung : measured["plan"]["ladder"]["rungs"]) EXPECT_TRUE(rung["math"].is_null());
   EXPECT_EQ(stepladder("report r.json").code, 0) << "and its file is read again";
   ladder(R"(, "math": "half")");
-  EXPECT_FALSE(says(stepladder("check-trainer --ladder own/ladder.json 01").out, {"MFU"}));
+  EXPECT_FALSE(says(stepladder("check-trainer --ladder own/ladder.json --rungs 01").out, {"MFU"}));
 }
 
 TEST_F(OwnTrainer, MayHaveARungOfAnotherBatchWhoseSpeedIsComparedPerToken) {
@@ -1213,7 +1271,7 @@ TEST_F(OwnTrainer, WithABatchBuiltInIsCheckedAsItIsRun) {
   Outcome outcome = run("--rungs 01");
   EXPECT_EQ(outcome.code, kExitFailed);
   EXPECT_TRUE(says(results().runs.at(0).reason, {"B=8", "4"})) << results().runs[0].reason;
-  outcome = stepladder("check-trainer --ladder own/ladder.json 01");
+  outcome = stepladder("check-trainer --ladder own/ladder.json --rungs 01");
   EXPECT_EQ(outcome.code, kExitFailed);
   EXPECT_TRUE(says(outcome.out, {results().runs[0].reason})) << outcome.out;
   outcome = stepladder("check-trainer sh own/trainer.sh 8 {seq} {steps} 10");
@@ -1362,7 +1420,8 @@ while [ $i -lt $3 ]; do
 done
 )",
                             kEnd));
-  EXPECT_TRUE(says(stepladder("check-trainer --ladder own/ladder.json 00").out, {"note", "milliseconds"}));
+  EXPECT_TRUE(
+      says(stepladder("check-trainer --ladder own/ladder.json --rungs 00").out, {"note", "milliseconds"}));
   const Outcome outcome = run("--rungs 00");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(says(outcome.out, {"milliseconds"}));

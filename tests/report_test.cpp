@@ -174,6 +174,10 @@ TEST(Report, AblationsAreATableOfGains) {
              "512.0 MiB / 0 B / - | unsupported: only/03_fused_adamw: needs sm_80 |",
              "range (50 %)", "Gains of 2 rounds don't tell a small one from none: --rounds 6"}));
   EXPECT_FALSE(says(text, {"excludes 1"}));
+  Json untold = results;
+  for (Json& run : untold["runs"]) run["summary"]["memory_bytes"]["live_peak"] = 0;
+  EXPECT_TRUE(says(markdown(untold), {"| unsupported | - | unsupported: only/03_fused_adamw: needs sm_80 |"}))
+      << "memory that nobody told";
   EXPECT_EQ(text.find("95 %"), std::string::npos) << "of two rounds";
   EXPECT_TRUE(
       says(section_of(results_from(results)).terminal(true), {"leave-one-out", "1.250 (1.250 to 1.250)"}));
@@ -265,7 +269,21 @@ TEST(Report, NamesWhoIsAsFastWithinTheNoise) {
                                run_json("00_fp32_baseline", 1, second), run_json("02_tf32", 1, 151)})));
   };
   EXPECT_TRUE(says(headline(150.5), {"02_tf32", "00_fp32_baseline", "noise"})) << headline(150.5);
+  EXPECT_FALSE(says(headline(150.5), {"x the speed"})) << headline(150.5);
   EXPECT_FALSE(says(headline(360), {"noise"})) << headline(360);
+}
+
+TEST(Report, ClaimsNoRatioThatTheNoiseMayHaveMade) {
+  std::vector<Json> runs;
+  for (const int round : {0, 1}) {
+    runs.push_back(run_json("00_fp32_baseline", round, 360));
+    runs.push_back(run_json("02_tf32", round, round == 0 ? 140 : 160));
+    runs.push_back(run_json("pytorch/02_tf32", round, 152));
+    runs.back()["peer"] = "pytorch";
+  }
+  const std::string answer = first_line(markdown(results_json(runs)));
+  EXPECT_TRUE(says(answer, {"x the speed of 00_fp32_baseline", "not told apart from pytorch/02_tf32"}))
+      << answer;
 }
 
 TEST(Report, OfSeveralDevicesHasRatiosOnly) {

@@ -93,7 +93,8 @@ Gain gain_of(const Results& results, const std::string& before, const std::strin
   }
   if (const auto ratio = speedup(from, to)) {
     gain.ratio = *ratio;
-    gain.saved_bytes = live_peak(from) - live_peak(to);
+    if (const int64_t was = live_peak(from), is = live_peak(to); was > 0 && is > 0)
+      gain.saved_bytes = was - is;
     gain.to_loss = sooner(from, to);
   } else {
     gain.status = "missing", gain.reason = cat(before, " and ", after, " have no round in common");

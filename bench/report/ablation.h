@@ -36,8 +36,8 @@ struct Gain {
   std::string status = "ok";
   std::string reason = {};
   Estimate ratio = {};  // of times per token, over rounds without disturbance; over 1: `after` is faster
-  std::optional<Sooner> to_loss = {};  // of runs until a loss, where both reached it
-  int64_t saved_bytes = 0;             // live peak of `before` less that of `after`
+  std::optional<Sooner> to_loss = {};       // of runs until a loss, where both reached it
+  std::optional<int64_t> saved_bytes = {};  // live peak of `before` less that of `after`, where both told it
 
   bool ok() const { return status == "ok"; }
   /// The ratio by which a gain is judged: of seconds to the loss, where the loss was the aim, else of time
@@ -50,7 +50,7 @@ void fields(Archive& a, Any<Gain> auto& x) {
   if (!x.ok()) return;
   estimate_fields(a, "ratio", x.ratio);
   a("rounds", x.ratio.rounds);
-  STEPLADDER_EACH(STEPLADDER_FIELD, saved_bytes)
+  a.if_any("saved_bytes", x.saved_bytes);
   a.if_any("to_loss", x.to_loss);
 }
 

@@ -180,14 +180,18 @@ std::vector<Fact> facts_to_loss(const Findings& file, bool ratios_only) {
 
 /// What is certified: "Certified: a loss of 2 after 60 steps, 01_muon".
 Answer answer_of(const std::vector<Certificate>& certificates) {
-  std::vector<std::string> certified, not_certified;
-  for (const Certificate& c : certificates)
-    (c.holds() ? certified : not_certified).push_back(cat(c.variant, " after ", counted(c.steps, "step")));
-  std::string gist =
-      cat(certified.empty() ? "Not certified" : "Certified", ": a mean loss of ",
-          number_text(certificates[0].loss), ", ", join(certified.empty() ? not_certified : certified, ", "));
-  if (!certified.empty() && !not_certified.empty()) gist += cat("; not ", join(not_certified, ", "));
-  gist = printable(gist, 400);
+  std::vector<std::string> parts;
+  for (const auto& [verdict, word] :
+       {std::pair("CERTIFIED", "Certified"), std::pair("NOT CERTIFIED", "Not certified"),
+        std::pair("REFUSED", "Refused")}) {
+    std::vector<std::string> trainers;
+    for (const Certificate& c : certificates)
+      if (c.verdict() == verdict) trainers.push_back(cat(c.variant, " after ", counted(c.steps, "step")));
+    const std::string of =
+        parts.empty() ? cat("a mean loss of ", number_text(certificates[0].loss), ", ") : "";
+    if (!trainers.empty()) parts.push_back(cat(word, ": ", of, join(trainers, ", ")));
+  }
+  const std::string gist = printable(join(parts, "; "), 400);
   std::vector<std::string> found;
   for (const Certificate& c : certificates)
     if (c.refusal.empty()) found.push_back(cat(c.variant, ": ", c.found()));
@@ -336,21 +340,25 @@ Answer answer_of(const Findings& file, bool ratios_only) {
   const ResultRow::Numbers& n = *best->numbers;
   const bool batches = several_batches(file, *best);
   Answer answer;
-  answer.gist = printable(
-      cat(batches ? "Most tokens a second" : "Fastest", on_devices(file, *best),
-          best->rounds < 2 ? " in one round: " : ": ", best->variant,
-          batches ? cat(" at B=", best->config["B"].dump()) : "", in_brackets(rival_of(file, *best))),
-      400);
+  const ResultRow* rival = rival_of(file, *best);
+  answer.gist = printable(cat(batches ? "Most tokens a second" : "Fastest", on_devices(file, *best),
+                              best->rounds < 2 ? " in one round: " : ": ", best->variant,
+                              batches ? cat(" at B=", best->config["B"].dump()) : "", in_brackets(rival)),
+                          400);
   answer.text = answer.gist;
   if (!ratios_only)
     answer.text +=
         cat(", ", sized(n.median_step_ms.value), " ms a step, ", rounded(n.tokens_per_second.value), " tok/s",
             n.memory.live_peak > 0 ? cat(", ", gib_text(n.memory.live_peak), " GiB live") : "");
   std::vector<std::string> against;
-  const auto compare = [&against](const Speedup& speedup, const char* phrase) {
+  const auto compare = [&](const Speedup& speedup, const char* phrase) {
+    if (rival && speedup.against == rival->variant) return;
     const double ratio = speedup.ratio.value;
-    against.push_back(ratio < 0.995 ? cat(speedup.against, " is ", times(1 / ratio))
-                                    : cat(fixed(ratio, 2), phrase, speedup.against));
+    const auto& interval = speedup.ratio.interval;
+    against.push_back(interval && interval->lo <= 1.0 && interval->hi >= 1.0
+                          ? cat("not told apart from ", speedup.against)
+                      : ratio < 0.995 ? cat(speedup.against, " is ", times(1 / ratio))
+                                      : cat(fixed(ratio, 2), phrase, speedup.against));
   };
   if (n.baseline) compare(*n.baseline, "x the speed of ");
   for (const Speedup& peer : against_peers(file)) compare(peer, "x that of ");

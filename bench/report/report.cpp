@@ -18,11 +18,10 @@ std::string saved_memory(const AblatedRung& row) {
   std::vector<std::string> saved;
   for (size_t kind = row.ladder ? 0 : 1; kind < std::size(kGains); ++kind) {
     const Gain* gain = gains_of(row)[kind];
-    saved.push_back(gain && gain->ok()
-                        ? cat(gain->saved_bytes < 0 ? "-" : "", bytes_text(std::abs(gain->saved_bytes)))
-                        : kNone);
+    const std::optional<int64_t> bytes = gain ? gain->saved_bytes : std::nullopt;
+    saved.push_back(bytes ? cat(*bytes < 0 ? "-" : "", bytes_text(std::abs(*bytes))) : kNone);
   }
-  return join(saved, " / ");
+  return std::ranges::count(saved, kNone) == std::ssize(saved) ? kNone : join(saved, " / ");
 }
 
 std::string problems(const AblatedRung& row) {
