@@ -207,7 +207,7 @@ def own_trainer(root: Path) -> None:
              "parser.add_argument('--attention')\nargs = parser.parse_args()\n"
              "batches = itertools.count()\n\n"
              "def train_step(batch):\n    time.sleep(0.003)\n    return 9 / (1 + batch)\n\n")
-    for folder in ("here", "here/my", "here/bench", "base", "base/bench"):
+    for folder in ("here", "here/my", "here/bench", "base", "base/my", "base/bench"):
         (root / folder).mkdir(exist_ok=True)
         (root / folder / "ladder.json").write_text(ladder)
         (root / folder / "switches.json").write_text(switches)
