@@ -15,6 +15,7 @@ section() {
 # beside NAME COMMAND...: a section that runs while others do, in the cores' idle moments. joined NAME: waits for it, prints what it
 # printed.
 beside() {
+  rm -f "build/$1.section"
   (
     section "$1" nice -n 19 "${@:2}"
     printf '%s\n' "${sections[-1]}" >"build/$1.section"
