@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "bench/base/text.h"
-#include "bench/cli/folder_lock.h"
 #include "bench/plan/ladder.h"
 #include "bench/plan/presets.h"
 #include "bench/report/ablation.h"
@@ -596,17 +595,6 @@ TEST_F(HarnessCli, AFolderThatIsGoneIsNamed) {
       shell(cat("mkdir gone; cd gone; rmdir ../gone; ", kStepladder, " check-trainer true"));
   EXPECT_EQ(outcome.code, kExitUsage);
   EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"current folder", "No such file"})) << outcome.err;
-}
-
-TEST(FolderLock, SaysWhyAFolderCannotBeMade) {
-  using std::filesystem::perms;
-  const TempFolder folder;
-  std::filesystem::permissions(folder / "",
-                               perms::all & ~(perms::owner_write | perms::group_write | perms::others_write));
-  const Nobody nobody;
-  if (!nobody.there_is_one()) GTEST_SKIP() << "no user but root";
-  EXPECT_TRUE(says(input_error([&] { lock_folder(folder / "results", "name another --results"); }),
-                   {folder / "results", "Permission denied", "name another --results"}));
 }
 
 #if !defined(STEPLADDER_SANITIZED)  // UBSan needs a pipe of its own to look at an object

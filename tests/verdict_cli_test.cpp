@@ -680,6 +680,7 @@ TEST_F(VerdictCli, GateNamesWhatIsMissingAndWhatFailed) {
                                                  {"gate base new --rungs 02_tf23", 2},
                                                  {"gate base new --pairs 9 --max-pairs 8", 2},
                                                  {"gate base new --noise data.bin", 2},
+                                                 {"gate base new --results data.bin/results", 2},
                                                  {"gate base new --out nowhere/x.md", 2}};
   for (const auto& [arguments, code] : refused) {
     outcome = stepladder(cat(arguments, " ", kWorkload));

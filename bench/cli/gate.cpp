@@ -1,5 +1,10 @@
+#include <fcntl.h>
+#include <sys/file.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <functional>
@@ -8,7 +13,6 @@
 
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
-#include "bench/cli/folder_lock.h"
 #include "bench/cli/measure.h"
 #include "bench/cli/verdict_options.h"
 #include "bench/plan/ladder_file.h"
@@ -17,6 +21,7 @@
 #include "bench/report/speedups.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
+#include "model/fd.h"
 
 namespace stepladder {
 namespace {
@@ -174,7 +179,8 @@ void empty_cache(const GateOptions& options, const std::string& folder) {
     if (entry.path().extension() == ".json") fs::remove(entry.path(), error);
 }
 
-/// The folder for the results, which no other gate can use while this object lives.
+/// The folder for the results, which no other gate can use while this object lives: it is locked, where its
+/// file system has locks.
 class ResultsFolder {
  public:
   /// Takes the folder `named`, or the first of reports/gate, reports/gate-2, ... that no other gate has.
@@ -183,8 +189,13 @@ class ResultsFolder {
     constexpr int kMost = 1000;  // gates at once
     for (int i = 1; i <= kMost; ++i) {
       path_ = named.value_or(i == 1 ? "reports/gate" : cat("reports/gate-", i));
-      lock_ = lock_folder(path_, "name another --results");
-      if (lock_) return;
+      std::error_code error;
+      fs::create_directories(path_, error);
+      folder_ = Fd(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      if (!folder_.open())  // the folder is missing if it could not be made
+        throw InputError(
+            cat(path_, ": ", error ? error.message() : std::strerror(errno), "; name another --results"));
+      if (::flock(folder_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
       if (named) break;
     }
     throw InputError(cat(path_, " is being written by another gate: wait for it, or name another --results"));
@@ -193,7 +204,7 @@ class ResultsFolder {
 
  private:
   std::string path_;
-  std::optional<Fd> lock_;
+  Fd folder_;
 };
 
 /// Whether it is too late to start a further pair.
