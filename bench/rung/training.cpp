@@ -1,20 +1,23 @@
 #include "bench/rung/training.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <iostream>
 #include <limits>
 #include <map>
 #include <optional>
+#include <string_view>
 
 #include "bench/base/text.h"
 #include "bench/rung/reporter.h"
 #include "bench/rung/sampler.h"
-#include "bench/rung/this_process.h"
 #include "model/atomic_file.h"
 #include "model/checkpoint.h"
 #include "model/hellaswag.h"
@@ -24,6 +27,28 @@ namespace stepladder {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+volatile std::sig_atomic_t stop_signal = 0;  // the signal that asked to stop
+volatile std::sig_atomic_t answers_signal = 0;
+
+/// From now on SIGINT, SIGTERM and SIGHUP set stop_signal instead of ending the process; a second signal
+/// ends it. With `speaks` the first signal is answered on stderr.
+void catch_stop_signals(bool speaks) {
+  answers_signal = static_cast<int>(speaks);
+  struct sigaction action = {};
+  action.sa_handler = [](int signal) {
+    stop_signal = signal;
+    constexpr std::string_view kAnswer = "\nends after this step; once more ends it now\n";
+    if (answers_signal == 0) return;
+    [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, kAnswer.data(), kAnswer.size());
+  };
+  action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before = {};
+    sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);  // nohup, or a script's &
+  }
+}
 
 /// The steps of a session that is set up.
 class Training {
@@ -226,7 +251,7 @@ void check_outputs(const RunSession& session) {
 
 /// Tells stderr and the harness which signal ended the run before its last step. Returns the exit code.
 int stopped(const RunSession& session, EventWriter& events, int64_t done) {
-  const int signal = stop_signal() != 0 ? stop_signal() : SIGTERM;  // another rank got the signal
+  const int signal = stop_signal != 0 ? stop_signal : SIGTERM;  // another rank got the signal
   const std::string reason =
       cat(signal == SIGINT ? "interrupted" : "terminated", " after step ", done, "/", session.settings.steps);
   events.write({{"event", "error"}, {"status", "interrupted"}, {"reason", reason}});
@@ -273,7 +298,7 @@ int train(RunSession& session, EventWriter& events) {
   reporter.start();
   training.begin();
   const bool complete = training.run([&] {  // whether this rank, or any other, was told to stop
-    const bool stop = stop_signal() != 0 || !events.connected();
+    const bool stop = stop_signal != 0 || !events.connected();
     return session.ranks ? session.ranks->any(stop) : stop;
   });
   if (!events.connected()) throw Error("the reader of --events is gone");
