@@ -691,6 +691,18 @@ TEST(Child, OutputOfIsWhatASuccessfulCommandPrints) {
   EXPECT_EQ(output_of({"/nowhere/program"}), std::nullopt);
 }
 
+TEST(Child, OutputOfWhatIsInterruptedIsNotMerelyMissing) {
+  const auto interrupted = [] {
+    try {
+      output_of({"sh", "-c", "kill -INT $PPID; sleep 60"});
+    } catch (const Interrupted& e) {
+      std::_Exit(e.signal);
+    }
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(interrupted(), testing::ExitedWithCode(SIGINT), "");
+}
+
 TEST(Child, OutputOfWhatPrintsWithoutAnEndIsRefused) {
   EXPECT_EQ(output_of({"sh", "-c", "yes | head -c 4000000"}).value_or("").size(), 3'999'999U);
   for (const char* endless : {"yes", "cat /dev/zero"}) {

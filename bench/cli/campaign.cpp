@@ -328,8 +328,6 @@ class Campaign {
         std::vector<std::string> words = part.line();
         words.push_back(cat("--", kCheckOnly));
         carry_out_here(words, measuring_commands());
-      } catch (const Interrupted&) {
-        throw;
       } catch (const Error& e) {
         all.push_back(cat("part ", part.name, ": ", e.what()));
       }

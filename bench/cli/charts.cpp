@@ -29,8 +29,6 @@ bool draw(const std::string& script, const std::vector<std::string>& arguments) 
         std::cout << printable(line, kMaxMessage) << "\n";
       return true;
     });
-  } catch (const Interrupted&) {
-    throw;
   } catch (const Error& e) {
     warn("no charts: ", e.what(),
          "; install python3, python3-jinja2, python3-jsonschema and python3-matplotlib");

@@ -655,8 +655,6 @@ std::optional<std::string> output_of(const std::vector<std::string>& command, do
                             bytes_text(kMaxLine), " on a line"));
   if (end.how != ChildEnd::How::exited || end.code != 0) return std::nullopt;
   return text;
-} catch (const Interrupted&) {
-  throw;
 } catch (const TooMuchOutput&) {
   throw;
 } catch (const Error&) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <csignal>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <string>
@@ -29,10 +30,12 @@ class InterruptGuard {
   sigset_t mask_before_{};
 };
 
-/// Thrown after SIGINT, SIGTERM or SIGHUP has ended a child: the caller should end too.
-class Interrupted : public Error {
+/// Thrown after SIGINT, SIGTERM or SIGHUP has ended a child: the caller should end too. Not an Error, so that
+/// code that handles errors lets it pass.
+class Interrupted : public std::exception {
  public:
-  explicit Interrupted(int by) : Error("interrupted"), signal(by) {}
+  explicit Interrupted(int by) : signal(by) {}
+  const char* what() const noexcept override { return "interrupted"; }
   int signal;
 };
 

@@ -187,8 +187,6 @@ DeviceProbe probe_device(const std::string& backend, int64_t index) {
                       text += line;
                       return true;
                     });
-  } catch (const Interrupted&) {
-    throw;
   } catch (const Error& e) {  // the child could not be run
     probe.error = e.what();
     return probe;
