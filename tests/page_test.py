@@ -515,15 +515,6 @@ class Together(unittest.TestCase):
         html = page_of(disturbed(sample(), "02_tf32", range(ROUNDS)))
         self.assertIn("01_causal_mask", html[html.index("<h1>"):html.index("</h1>")])
 
-    def test_beside_parts_of_a_campaign_a_file_has_no_extension_but_where_that_tells_them_apart(self):
-        def names(*given):
-            html = page_of(*(sample() | {"report": {"name": name} | ({} if "." in name else {"about": "a part"})}
-                             for name in given))
-            return re.findall(r"<summary>(\S+) <span", html[:html.index('id="charts"')])
-
-        self.assertEqual(names("ladder", "xl.json"), ["xl"])
-        self.assertEqual(names("a.json", "b.json"), ["b.json"])
-
     def test_the_rounds_that_were_measured_are_said_not_those_planned(self):
         data = sample() | {"plan": {"rounds": 5, "steps": 12, "warmup": 3}, "complete": False}
         self.assertIn("3 of 5 rounds of 12 steps", page_of(data))

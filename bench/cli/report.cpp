@@ -142,7 +142,6 @@ class Given {
       const bool certifies = !all.empty() && exit_code(all) == kExitOk;
       return std::pair(ladder_size(file.findings), certifies && file.name.starts_with(Certificate::kFresh));
     });
-    shorten_names();
   }
 
   const std::vector<MeasuredFile>& files() const { return files_; }
@@ -214,22 +213,6 @@ class Given {
     has_history_ = true;
     others_.push_back(load_json(path));
     others_.back()["report"] = {{"name", name}, {"path", path}};
-  }
-  /// Drops ".json" from the names of files beside parts of a campaign, unless another name would then be
-  /// equal.
-  void shorten_names() {
-    std::vector<std::string> names;
-    for (const MeasuredFile& file : files_) names.push_back(file.name);
-    for (const Json& other : others_) names.push_back(other["report"]["name"]);
-    const auto stem = [](const std::string& name) {
-      return name.ends_with(".json") ? name.substr(0, name.size() - 5) : name;
-    };
-    if (std::ranges::all_of(names, [&](const auto& name) { return stem(name) != name; })) return;
-    for (MeasuredFile& file : files_)
-      if (std::ranges::count(names, stem(file.name), stem) == 1) file.name = stem(file.name);
-    for (Json& other : others_)
-      if (const std::string name = other["report"]["name"]; std::ranges::count(names, stem(name), stem) == 1)
-        other["report"]["name"] = stem(name);
   }
 
   static constexpr size_t kTrialsShown = 10;  // of each contest

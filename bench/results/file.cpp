@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,6 +21,7 @@
 #include "bench/results/run_json.h"
 #include "model/atomic_file.h"
 #include "model/error.h"
+#include "model/socket.h"
 
 namespace stepladder {
 namespace {
@@ -126,15 +126,6 @@ std::pair<std::string, std::string> file_and_part(const std::string& path) {
       !std::filesystem::exists(path.substr(0, colon), none))
     return {path, ""};
   return {path.substr(0, colon), path.substr(colon + 1)};
-}
-
-std::string random_id() {
-  uint64_t bits = 0;
-  check(::getrandom(&bits, sizeof bits, 0) == sizeof bits, "getrandom failed");
-  constexpr const char* kDigits = "0123456789abcdef";
-  std::string id;
-  for (size_t i = 0; i < 16; ++i) id += kDigits[bits >> (4 * i) & 15];
-  return id;
 }
 
 }  // namespace
@@ -252,7 +243,7 @@ ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Exist
       target_(target_of(path)),
       part_(part),
       way_on_(std::move(way_on)),
-      session_(random_id()),
+      session_(random_secret().substr(0, 16)),
       context_(std::move(context)) {
   if (path == "-") throw InputError("-: name a file; `stepladder export` prints what is in one");
   if (is_gzip_name(path))
