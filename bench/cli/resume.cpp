@@ -89,18 +89,11 @@ void take_programs_from(std::vector<std::string>& command, std::vector<std::stri
 
 /// Checks that the ladder files that the command names are found from this folder. Throws InputError.
 void check_folder(const std::vector<std::string>& command, const std::string& file) {
-  const std::string option = "--ladder";
-  for (size_t i = 0; i < command.size(); ++i) {
-    std::string named;
-    if (command[i] == option && i + 1 < command.size())
-      named = command[i + 1];
-    else if (command[i].starts_with(option + "="))
-      named = command[i].substr(option.size() + 1);
-    std::error_code none;
-    if (!named.empty() && !our_ladder(named) && !std::filesystem::exists(named, none))
-      throw InputError(cat(file, ": its command names ", named,
+  std::error_code none;
+  for (const Starts& option : starts_of(command))
+    if (option.name == "--ladder" && !option.value.empty() && !std::filesystem::exists(option.value, none))
+      throw InputError(cat(file, ": its command names ", option.value,
                            ", which isn't here: go on in the folder where it was started"));
-  }
 }
 
 }  // namespace
