@@ -2426,15 +2426,6 @@ TEST_F(HarnessCli, ReportWritesTheTableEvenWithoutPython) {
   EXPECT_TRUE(has(outcome.out, "02_tf32"));
 }
 
-TEST_F(HarnessCli, APythonHomeThatLeadsNowhereIsNamed) {
-  if (shell("python3 -c ''").code != 0) GTEST_SKIP() << "no python3";
-  ASSERT_EQ(stepladder(plan()).code, 0);
-  const Outcome outcome = shell(cat("PYTHONHOME=/nowhere STEPLADDER_PYTHON=python3 ", kStepladder,
-                                    " report results.json --out report"));
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "unset PYTHONHOME")) << outcome.err;
-}
-
 TEST_F(HarnessCli, ChartsAreDrawnWhateverBackendANotebookNames) {
   ASSERT_EQ(stepladder(plan()).code, 0);
   write_script(folder_ / "python", "printf 'backend %s \\033[31m\\n' \"$MPLBACKEND\"\n");

@@ -218,7 +218,7 @@ TEST_F(OwnTrainer, CalledLikeOneOfAPeerIsRefused) {
   EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"two rungs", "00_slow", "rename"})) << outcome.err;
 }
 
-TEST_F(OwnTrainer, ThatWritesAFileOfItsCommandIsNamedWithIt) {
+TEST_F(OwnTrainer, ThatWritesAFileOfItsCommandHasChanged) {
   trainer("trainer.sh", cat("echo $i >>own.log\n", kStart, kSteps, kEnd));
   std::string text = read_file(folder_ / "own/ladder.json");
   text.replace(text.find("\"20\"]"), 5, "\"20\", \"own.log\"]");
@@ -226,7 +226,7 @@ TEST_F(OwnTrainer, ThatWritesAFileOfItsCommandIsNamedWithIt) {
   write_file(folder_ / "own/own.log", "");
   const Outcome outcome = run("--rungs 00");
   EXPECT_EQ(outcome.code, kExitNotComparable);
-  EXPECT_TRUE(says(outcome.err, {"00_slow", "own.log", "--overwrite"})) << outcome.err;
+  EXPECT_TRUE(says(outcome.err, {"00_slow", "changed", "--overwrite"})) << outcome.err;
 }
 
 TEST_F(OwnTrainer, WhoseVersionIsPrintedWithoutAnEndIsRefused) {

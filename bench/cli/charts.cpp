@@ -48,7 +48,7 @@ bool draw(const std::string& script, const std::vector<std::string>& arguments) 
   if (const std::string wrong = said_after(": error: ", '\n'); end.code == kExitUsage && !wrong.empty())
     throw InputError(wrong);
   const std::string lacking = said_after("No module named '", '\'');
-  if (lacking.empty() || lacking == "encodings")  // encodings: Python lacks its standard library
+  if (lacking.empty())
     warn("no charts: ", path, " failed", end.last_words());
   else
     warn("no charts: ", python(), " has no ", lacking, "; install python3-", lacking,

@@ -624,8 +624,6 @@ std::string ChildEnd::killed_from_outside() const {
 }
 
 std::string ChildEnd::last_words() const {
-  if (stderr_tail.find("No module named 'encodings'") != std::string::npos)
-    return " (this Python has no standard library where PYTHONHOME says: unset PYTHONHOME)";
   const std::string said = last_said(without_colours(stderr_tail));
   return said.empty() ? "" : cat(" (", printable(said, 500), ")");
 }

@@ -181,20 +181,6 @@ Run asked_for(const Workload& workload) {
   return run;
 }
 
-/// A hint for users who changed no source, " (train.log is its newest file...)": their trainer writes to a
-/// file that its command names.
-std::string newest_source(const Program& program) {
-  std::string newest;
-  std::filesystem::file_time_type written;
-  for (const std::string& source : program.sources) {
-    std::error_code none;
-    const auto time = std::filesystem::last_write_time(std::filesystem::path(program.folder) / source, none);
-    if (!none && (newest.empty() || time > written)) newest = source, written = time;
-  }
-  return newest.empty() ? ""
-                        : cat(" (", newest, " is its newest file: it may write none that its command names)");
-}
-
 /// The ranks of a run, one for each device: their reports, and the run that they add up to.
 class RanksOfRun {
  public:
@@ -326,8 +312,8 @@ std::string refusal(const Workload& workload) {
                         ? workload.unsupported
                         : unsupported_reason(workload.program.compute_capability, workload.device);
   if (why.empty() && !workload.program.native && workload.program.source_hash() != workload.source_hash)
-    throw Error(cat(workload.program.variant, " was changed since its first run",
-                    newest_source(workload.program), ": measure again from the start (run: --overwrite)"),
+    throw Error(cat(workload.program.variant,
+                    " was changed since its first run: measure again from the start (run: --overwrite)"),
                 kExitNotComparable);
   return why;
 }
