@@ -1,7 +1,6 @@
 #include "bench/run/child_report.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <csignal>
 #include <limits>
@@ -112,32 +111,16 @@ DeviceState device_state(const Event& event) {
           value_if<std::vector<std::string>>(event, "throttle")};
 }
 
-/// The text around the error of a line that isn't an event, for a message.
-std::string around_error(std::string_view line) {
-  constexpr size_t kBefore = 30, kShown = 60;
-  size_t at = 0;
-  try {
-    [[maybe_unused]] const Event whole = Event::parse(line);
-  } catch (const Event::parse_error& e) {
-    at = e.byte;
-  } catch (const Event::exception&) {  // such as a number that is too large
-  }
-  const size_t begin = at > kBefore && line.size() > kShown ? at - kBefore : 0;
-  std::string lower_case(line.substr(begin, kShown));
-  std::ranges::transform(lower_case, lower_case.begin(), [](unsigned char c) { return std::tolower(c); });
-  const bool not_finite =
-      lower_case.find("nan") != lower_case.npos || lower_case.find("inf") != lower_case.npos;
-  return cat(": '", begin > 0 ? "..." : "", printable(line.substr(begin), kShown), "'",
-             not_finite ? "; a number that is not finite is null" : "");
-}
-
 }  // namespace
 
 void ChildReport::take(std::string_view line) {
   constexpr size_t kMaxStep = 1 << 12, kMaxOther = 1 << 18;  // bytes; a profile has more
   constexpr size_t kMaxBetween = 8 << 20;                    // bytes of events between two steps
   Event event = parse_event(line);
-  if (event.is_null()) throw BadReport("not an event on its event stream" + around_error(line));
+  if (event.is_null())
+    throw BadReport(
+        cat("not an event (JSON, in which null is a number that is not finite) on its event stream: '",
+            printable(line, 200), "'"));
   const std::string kind = event["event"];
   if (kind != "profile" && line.size() > (kind == "step" ? kMaxStep : kMaxOther))
     throw BadReport(cat("an event of ", line.size(), " bytes on its event stream"));
