@@ -34,7 +34,7 @@ bool draw(const std::string& script, const std::vector<std::string>& arguments) 
          "; install python3, python3-jinja2, python3-jsonschema and python3-matplotlib");
     return true;
   }
-  if (end.how == ChildEnd::How::exited && end.code == 0) return true;
+  if (end.ok()) return true;
   if (end.how == ChildEnd::How::timed_out) {
     warn("no charts: ", path, " took longer than ", kTimeout, " s");
     return false;

@@ -157,14 +157,11 @@ std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) 
       const auto shared = s.shared_arguments(program.math, /*peer=*/false);
       ask.insert(ask.end(), shared.begin(), shared.end());
       std::string answer;
-      const ChildEnd end = run_child(ask, Channel::out, kProbeTimeout, [&](std::string_view line) {
-        answer += line;
-        return true;
-      });
+      const ChildEnd end = run_for_output(ask, answer, kProbeTimeout);
       if (end.how == ChildEnd::How::timed_out)
         throw Error(
             cat(program.variant, " found no batch within ", kProbeTimeout, " s: leave it out of --rungs"));
-      if (end.how != ChildEnd::How::exited || end.code != 0)
+      if (!end.ok())
         throw Error(cat(program.variant, " found no batch that fits", end.last_words(),
                         ": leave it out of --rungs, or choose a smaller --seq or --model"));
       found[executable] = parse_json(answer).at("batch").get<int64_t>();

@@ -58,7 +58,7 @@ Cost alone(const Workload& workload) {
   const ChildEnd end =
       run_child(command, Channel::events, workload.timeout_s, [](std::string_view) { return true; });
   const std::chrono::duration<double, std::milli> wall = std::chrono::steady_clock::now() - start;
-  if (end.how != ChildEnd::How::exited || end.code != 0 || !fs::exists(file.path))
+  if (!end.ok() || !fs::exists(file.path))
     throw Error(cat(workload.program.variant, " by itself fails", end.last_words()));
   const auto ms = load_json(file.path).get<std::vector<double>>();
   if (std::ssize(ms) != workload.steps)

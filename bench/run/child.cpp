@@ -33,7 +33,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxLine = 1 << 20;  // bytes; events are far shorter
 constexpr size_t kMaxTail = 4096;
-constexpr size_t kMaxOutput = 8 << 20;  // bytes of output_of()
 
 /// The variable that marks every process this one has started, even one that has left its group.
 constexpr const char* kStartedBy = "STEPLADDER_STARTED_BY=";
@@ -506,7 +505,7 @@ void RunningJob::reap() {
     if (ended[i]) {
       member.running = false;
       member.child().reap(member.end);
-      if (!how_ && (member.end.how != How::exited || member.end.code != 0)) blame(i);
+      if (!how_ && !member.end.ok()) blame(i);
     } else if (member.running && several && !stopping_ && member.child().stopped()) {
       member.end.how = How::stopped;
       blame(i);
@@ -639,22 +638,23 @@ ChildEnd run_child(const std::vector<std::string>& command, Channel channel, dou
       .end;
 }
 
+ChildEnd run_for_output(const std::vector<std::string>& command, std::string& text, double timeout_s,
+                        const std::string& folder) {
+  constexpr size_t kMaxOutput = 8 << 20;  // bytes
+  const Job job = {.processes = {{.command = command, .environment = {}, .folder = folder}}};
+  return run_job(job, Channel::out, timeout_s,
+                 [&](size_t, std::string_view line) {
+                   if (text.size() + line.size() > kMaxOutput) return false;
+                   text += (text.empty() ? "" : "\n") + std::string(line);
+                   return true;
+                 })
+      .end;
+}
+
 std::optional<std::string> output_of(const std::vector<std::string>& command, double timeout_s,
                                      const std::string& folder) try {
   std::string text;
-  const Job job = {.processes = {{.command = command, .environment = {}, .folder = folder}}};
-  const ChildEnd end = run_job(job, Channel::out, timeout_s, [&](size_t, std::string_view line) {
-                         if (text.size() + line.size() > kMaxOutput) return false;
-                         text += (text.empty() ? "" : "\n") + std::string(line);
-                         return true;
-                       }).end;
-  if (end.how == ChildEnd::How::refused)
-    throw TooMuchOutput(cat(command.front(), " prints more than ", bytes_text(kMaxOutput), ", or than ",
-                            bytes_text(kMaxLine), " on a line"));
-  if (end.how != ChildEnd::How::exited || end.code != 0) return std::nullopt;
-  return text;
-} catch (const TooMuchOutput&) {
-  throw;
+  return run_for_output(command, text, timeout_s, folder).ok() ? std::optional(text) : std::nullopt;
 } catch (const Error&) {
   return std::nullopt;
 }

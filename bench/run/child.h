@@ -44,11 +44,6 @@ class CannotStart : public Error {
   using Error::Error;
 };
 
-/// Thrown for a command that was killed because it printed more than the limit.
-class TooMuchOutput : public Error {
-  using Error::Error;
-};
-
 /// Throws Interrupted if an InterruptGuard has caught a signal.
 void check_interrupted();
 
@@ -64,6 +59,8 @@ struct ChildEnd {
   bool torn = false;      // the last event written has no newline
   bool lingered = false;  // told its end, and was killed kLingering later
 
+  /// Whether it exited with 0.
+  bool ok() const { return how == How::exited && code == 0; }
   /// The last line on stderr, as " (line)"; "" where there is none.
   std::string last_words() const;
   /// "was killed by SIGKILL, ..." for SIGKILL or SIGTERM, which another process or the system sent; else "".
@@ -129,8 +126,13 @@ using OnLine = std::function<bool(size_t rank, std::string_view line)>;
 /// (SIGSTOP) ends the others.
 JobEnd run_job(const Job& job, Channel channel, double timeout_s, const OnLine& on_line);
 
-/// What `command` prints on stdout in `folder` ("" for this process's), without the last newline; nothing
-/// unless it exits with 0 within `timeout_s`. Throws TooMuchOutput.
+/// Runs `command` in `folder` ("" for this process's). Returns how it ended, and in `text` what it printed on
+/// stdout, without the last newline; a command that prints more than 8 MiB is refused. Throws CannotStart.
+ChildEnd run_for_output(const std::vector<std::string>& command, std::string& text, double timeout_s,
+                        const std::string& folder = "");
+
+/// What `command` prints on stdout, as by run_for_output(); nothing unless it exits with 0 within
+/// `timeout_s`.
 std::optional<std::string> output_of(const std::vector<std::string>& command, double timeout_s = 10.0,
                                      const std::string& folder = "");
 

@@ -154,7 +154,7 @@ std::vector<KernelCounters> count_kernels(const Ncu& ncu, const std::vector<std:
                     "): run as root, or load the module nvidia with NVreg_RestrictProfilingToAdminUsers=0"));
   if (end.how == ChildEnd::How::timed_out)
     throw Error(cat("--counters: ncu took longer than ", sized(timeout_s), " s: give a longer --timeout"));
-  if (end.how != ChildEnd::How::exited || end.code != 0) {
+  if (!end.ok()) {
     const auto error =
         std::ranges::find_if(said, [](const std::string& s) { return s.starts_with("==ERROR=="); });
     throw Error(cat("--counters: ncu failed",

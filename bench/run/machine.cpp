@@ -182,11 +182,8 @@ DeviceProbe probe_device(const std::string& backend, int64_t index) {
   std::string text;
   ChildEnd end;
   try {
-    end = run_child({kSelf, "probe-device", "--backend", backend, "--device", std::to_string(index)},
-                    Channel::out, kProbeTimeout, [&](std::string_view line) {
-                      text += line;
-                      return true;
-                    });
+    end = run_for_output({kSelf, "probe-device", "--backend", backend, "--device", std::to_string(index)},
+                         text, kProbeTimeout);
   } catch (const Error& e) {  // the child could not be run
     probe.error = e.what();
     return probe;

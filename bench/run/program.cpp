@@ -77,7 +77,7 @@ bool Hash::add_file(const std::string& path) {
 
 /// The output of the program's `version` command, run once a process: it may take seconds, and a Python's
 /// packages hardly change during a measurement.
-const std::string& version_of(const Program& program) try {
+const std::string& version_of(const Program& program) {
   constexpr double kLimit = 60.0;  // seconds
   static std::map<std::pair<std::string, std::vector<std::string>>, std::string> known;
   const std::pair key(program.folder, program.version);
@@ -88,8 +88,6 @@ const std::string& version_of(const Program& program) try {
     throw InputError(cat(program.variant, ": its version command, ", join(program.version, " "),
                          ", gives no answer: try it by itself; --python names another Python"));
   return known[key] = *answer;
-} catch (const TooMuchOutput& e) {
-  throw InputError(cat(program.variant, ": its version command: ", e.what(), "; a line is enough"));
 }
 
 std::string hash_of(const Program& program) {
@@ -109,7 +107,6 @@ std::string hash_of(const Program& program) {
 /// where building may help.
 std::string version_told_by(const std::string& executable, const std::string& way_to_build) {
   constexpr double kWait = 10.0;  // seconds
-  constexpr size_t kEnough = 1 << 16;
   const auto wrong = [&](const std::string& what) {
     return Error(cat(executable, " ", what, ": ", way_to_build));
   };
@@ -118,18 +115,14 @@ std::string version_told_by(const std::string& executable, const std::string& wa
   std::string text;
   ChildEnd end;
   try {
-    end = run_child({executable, "--version"}, Channel::out, kWait, [&](std::string_view line) {
-      text += line;
-      return text.size() < kEnough;
-    });
+    end = run_for_output({executable, "--version"}, text, kWait);
   } catch (const CannotStart& e) {
     throw wrong(cat("is no rung (", e.what(), ")"));
   }
   if (const std::string killed = end.killed_from_outside(); !killed.empty())
     throw Error(cat(executable, " --version ", killed));
   if (end.how == ChildEnd::How::timed_out) throw wrong(cat("gave no answer in ", kWait, " s"));
-  if (end.how != ChildEnd::How::exited || end.code != 0 || text.find(kSource) == std::string::npos)
-    throw wrong("is no rung" + end.last_words());
+  if (!end.ok() || text.find(kSource) == std::string::npos) throw wrong("is no rung" + end.last_words());
   return text;
 }
 
