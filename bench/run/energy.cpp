@@ -77,7 +77,8 @@ void RankMeter::start(const nlohmann::json& event) {
   const std::string told = event.contains("device") ? text(event["device"], "uuid") : "";
   const auto metered =
       metered_device(backend.empty() ? asked_.backend : backend, told, asked_.only ? asked_.device : "");
-  telemetry_ = &devices_[metered.value_or(asked_.device)];
+  const std::string uuid = metered.value_or(asked_.device);
+  telemetry_ = &devices_.try_emplace(uuid, uuid).first->second;
   unknown_ = kDeviceNotTold;
   if (metered) meter_.emplace(*telemetry_);
 }

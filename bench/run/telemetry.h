@@ -47,13 +47,7 @@ class Telemetry {
   uint64_t seen_ = 0;  // when processes() was last called, microseconds since 1970
 };
 
-/// One Telemetry for each device, opened when it is first asked for.
-class TelemetryOfDevices {
- public:
-  Telemetry& operator[](const std::string& uuid) { return all_.try_emplace(uuid, uuid).first->second; }
-
- private:
-  std::map<std::string, Telemetry> all_;
-};
+/// The telemetry of devices by their UUIDs, each opened when it is first asked for.
+using TelemetryOfDevices = std::map<std::string, Telemetry>;
 
 }  // namespace stepladder
