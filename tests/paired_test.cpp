@@ -111,9 +111,9 @@ TEST(Paired, OnlyWhatIsLargeAmongAllAndOfEnoughPairsIsCertain) {
   const PairedChange faster = paired_change(Samples{-0.03, -0.031, -0.029, -0.03, -0.0305, -0.0295});
   const PairedChange few = paired_change(Samples(5, 0.03));
   const std::vector<PairedChange> all = {slower, faster, few, paired_change(Samples(6, 0.0))};
-  EXPECT_EQ(certainly_slower(all, 0.01), (std::vector<bool>{true, false, false, false}));
-  EXPECT_EQ(certainly_faster(all, 0.01), (std::vector<bool>{false, true, false, false}));
-  EXPECT_EQ(certainly_changed(all, 0.01), (std::vector<bool>{true, true, false, false}));
+  EXPECT_EQ(certain_by(all, 0.01, &PairedChange::p_slower), (std::vector<bool>{true, false, false, false}));
+  EXPECT_EQ(certain_by(all, 0.01, &PairedChange::p_faster), (std::vector<bool>{false, true, false, false}));
+  EXPECT_EQ(certain_by(all, 0.01, &PairedChange::p_changed), (std::vector<bool>{true, true, false, false}));
 }
 
 TEST(Paired, WhatIsUnchangedHardlyEverHasCertainlyChanged) {
@@ -124,7 +124,7 @@ TEST(Paired, WhatIsUnchangedHardlyEverHasCertainlyChanged) {
     Samples ratios(20);
     for (double& x : ratios) x = std::log(median(machine.next(0.0)) / median(machine.next(0.0)));
     const PairedChange change = paired_change(ratios);
-    if (certainly_changed({{change}}, 0.01)[0]) ++changed;
+    if (certain_by({{change}}, 0.01, &PairedChange::p_changed)[0]) ++changed;
   }
   EXPECT_LE(changed, 10);  // 1 % plus three standard errors
 }

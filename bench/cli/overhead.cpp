@@ -165,7 +165,7 @@ int overhead(OverheadOptions& options) {
 
   std::vector<PairedChange> changes;
   for (const OverheadRow& row : rows) changes.push_back(paired_change(row.log_ratios));
-  const std::vector<bool> certain = certainly_changed(changes, kFalseAlarms);
+  const std::vector<bool> certain = certain_by(changes, kFalseAlarms, &PairedChange::p_changed);
   for (size_t i = 0; i < rows.size(); ++i) {
     rows[i].change = changes[i];
     rows[i].certain = certain[i];

@@ -406,8 +406,8 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
       changes.push_back(quantity.change.value_or(PairedChange{}));
     }
   }
-  const std::vector<bool> more = certainly_slower(changes, limits.alpha),
-                          less = certainly_faster(changes, limits.alpha);
+  const std::vector<bool> more = certain_by(changes, limits.alpha, &PairedChange::p_slower),
+                          less = certain_by(changes, limits.alpha, &PairedChange::p_faster);
   for (size_t i = 0; i < tested.size(); ++i)
     tested[i]->certain = more[i], tested[i]->certainly_less = less[i];
   for (ComparedRow& row : comparison.rows)

@@ -15,25 +15,18 @@ double average(std::span<const double> x) {
   return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
 }
 
-/// Holm's test over p(change); a change from fewer than kMinCertainPairs pairs is never certain.
-template <class P>
-std::vector<bool> certain(std::span<const PairedChange> changes, double alpha, P p) {
-  std::vector<double> p_values;
-  for (const PairedChange& change : changes)
-    p_values.push_back(change.pairs < kMinCertainPairs ? 1.0 : p(change));
-  return holm(p_values, alpha);
-}
-
 }  // namespace
 
 PairedChange paired_change(std::span<const double> log_ratios, double upper_confidence) {
   check(log_ratios.size() >= kMinPairs, "a change from ", log_ratios.size(), " pairs");
   const Mean change = mean_of(log_ratios);
+  const double above = p_above(change), below = p_below(change);
   return {.log_ratio = change.value,
           .lo = bound(change, 1 - kBoundConfidence),
           .hi = bound(change, upper_confidence),
-          .p_slower = p_above(change),
-          .p_faster = p_below(change),
+          .p_slower = above,
+          .p_faster = below,
+          .p_changed = 2 * std::min(above, below),
           .pairs = log_ratios.size()};
 }
 
@@ -49,17 +42,11 @@ std::vector<bool> holm(std::span<const double> p_values, double alpha) {
   return rejected;
 }
 
-std::vector<bool> certainly_slower(std::span<const PairedChange> changes, double alpha) {
-  return certain(changes, alpha, [](const PairedChange& change) { return change.p_slower; });
-}
-
-std::vector<bool> certainly_faster(std::span<const PairedChange> changes, double alpha) {
-  return certain(changes, alpha, [](const PairedChange& change) { return change.p_faster; });
-}
-
-std::vector<bool> certainly_changed(std::span<const PairedChange> changes, double alpha) {
-  return certain(changes, alpha,
-                 [](const PairedChange& change) { return 2 * std::min(change.p_slower, change.p_faster); });
+std::vector<bool> certain_by(std::span<const PairedChange> changes, double alpha, double PairedChange::*p) {
+  std::vector<double> p_values;
+  for (const PairedChange& change : changes)
+    p_values.push_back(change.pairs < kMinCertainPairs ? 1.0 : change.*p);
+  return holm(p_values, alpha);
 }
 
 double alpha_at(size_t pairs, size_t first, size_t last, double alpha) {

@@ -16,8 +16,8 @@ namespace stepladder {
 /// Mean of x over pairs and the bounds that the change lies above and below.
 struct PairedChange {
   double log_ratio = 0.0, lo = 0.0, hi = 0.0;
-  /// Probability of a mean this far above, or below, 0 if nothing had changed; one-sided t tests.
-  double p_slower = 1.0, p_faster = 1.0;
+  /// Probability of a mean this far above, below, or on either side of 0 if nothing had changed; t tests.
+  double p_slower = 1.0, p_faster = 1.0, p_changed = 1.0;
   size_t pairs = 0;
 };
 
@@ -38,11 +38,9 @@ PairedChange paired_change(std::span<const double> log_ratios, double upper_conf
 /// is at most `alpha`, however the p-values depend on each other (Holm 1979).
 std::vector<bool> holm(std::span<const double> p_values, double alpha);
 
-/// Which changes are certainly slower, certainly faster, or certainly not 0 (two-sided): Holm's test over all
-/// at `alpha`, from kMinCertainPairs on.
-std::vector<bool> certainly_slower(std::span<const PairedChange> changes, double alpha);
-std::vector<bool> certainly_faster(std::span<const PairedChange> changes, double alpha);
-std::vector<bool> certainly_changed(std::span<const PairedChange> changes, double alpha);
+/// Which changes are certain in the direction of the p-value `p`: Holm's test over all at `alpha`. A change
+/// from fewer than kMinCertainPairs pairs is never certain.
+std::vector<bool> certain_by(std::span<const PairedChange> changes, double alpha, double PairedChange::*p);
 
 /// The part of `alpha` that a look at the data after `pairs` may spend when looks are taken after each pair
 /// from `first` to `last`: alpha ((n/last)^2 - ((n-1)/last)^2) after n pairs, and at the first look all that
