@@ -269,9 +269,9 @@ TEST(Comparison, TooFewPairsAreNeverAVerdict) {
   const Comparison comparison = pair.compared();
   EXPECT_EQ(exit_code(comparison.rows), kExitInconclusive);
   EXPECT_TRUE(says(joined_notes(comparison), {"2 pairs"}));
-  EXPECT_TRUE(says(terminal_report(comparison), {"2    40.00   80.00", "INCONCLUSIVE"}));
+  EXPECT_TRUE(says(report_in("text", comparison), {"2    40.00   80.00", "INCONCLUSIVE"}));
   pair.add("02_tf32", {40, 40}, {80, 80});
-  const std::string report = terminal_report(pair.compared());
+  const std::string report = report_in("text", pair.compared());
   EXPECT_EQ(report.find("2 pairs"), report.rfind("2 pairs")) << "once for all: " << report;
 }
 
@@ -489,7 +489,7 @@ TEST(Comparison, WhatTheDeviceCannotDoOrOneSideLacksIsSkippedAndShown) {
   pair.next.runs.push_back(run_of("11_new", 0, {1.0}));
   const Comparison comparison = pair.compared();
   EXPECT_EQ(exit_code(comparison.rows), kExitOk);
-  const std::string text = terminal_report(comparison);
+  const std::string text = report_in("text", comparison);
   EXPECT_TRUE(says(text, {"SKIPPED: only in BASE", "SKIPPED: only in NEW", "needs sm_89"})) << text;
   // A variant that BASE supports but NEW doesn't fails the comparison.
   for (size_t i = 0; i < pair.base.runs.size(); ++i)
@@ -687,7 +687,7 @@ TEST(Comparison, TellsStaleAndUnfinishedResults) {
 
 TEST(ComparisonReport, SaysTheSameToPeopleAndMachines) {
   const Comparison comparison = steady(0.03).compared();
-  const std::string text = terminal_report(comparison);
+  const std::string text = report_in("text", comparison);
   EXPECT_TRUE(says(text, {"BASE: commit aaa, 2025-01-31T12:00:00.000Z", "NVIDIA H200", "13_cuda_graphs",
                           "40.00", "41.20", "+1.00", "REGRESSION: slower", "1 of 1"}))
       << text;
@@ -696,7 +696,7 @@ TEST(ComparisonReport, SaysTheSameToPeopleAndMachines) {
   EXPECT_EQ(json["exit_code"], 1);
   EXPECT_EQ(json["rows"][0]["pairs"], 6);
   EXPECT_NEAR(json["rows"][0]["ratio"]["value"], 1.03, 1e-3);
-  EXPECT_TRUE(says(markdown_report(comparison), {"## Stepladder: REGRESSION", "| 13_cuda_graphs |"}));
+  EXPECT_TRUE(says(report_in("markdown", comparison), {"## Stepladder: REGRESSION", "| 13_cuda_graphs |"}));
 }
 
 TEST(ComparisonReport, ItsTableFitsATerminal) {
@@ -707,12 +707,12 @@ TEST(ComparisonReport, ItsTableFitsATerminal) {
   pair.next.runs.back().status = Status::crash;
   pair.next.runs.back().reason = std::string(200, 'x');
   const Comparison comparison = pair.compared();
-  const std::string text = terminal_report(comparison, /*wide=*/false);
+  const std::string text = report_in("text", comparison, /*wide=*/false);
   std::istringstream table(text.substr(text.find("\nrung ") + 1));
   for (std::string line; std::getline(table, line) && !line.starts_with(kOther + std::string(": "));)
     EXPECT_LE(line.size(), 100U) << line;
   EXPECT_TRUE(says(text, {"--wide", "FAILED", pair.next.runs.back().reason})) << text;
-  EXPECT_TRUE(says(terminal_report(comparison), {"energy limit %"}));
+  EXPECT_TRUE(says(report_in("text", comparison), {"energy limit %"}));
 }
 
 TEST(ComparisonReport, ForeignTextIsNoMarkup) {
@@ -721,14 +721,14 @@ TEST(ComparisonReport, ForeignTextIsNoMarkup) {
     for (stepladder::Run& run : results->runs)
       run.variant = "a|b`<img src=x>[x](http://y)@someone\n# \033[2J";
   pair.next.context["commit"] = "<script>@all";
-  const std::string text = markdown_report(pair.compared());
+  const std::string text = report_in("markdown", pair.compared());
   for (const char* markup : {"<img", "<script", "[x](", "`", "@", "\033", "\n# "})
     EXPECT_EQ(text.find(markup), text.find(std::string("\\") + markup) == std::string::npos
                                      ? std::string::npos
                                      : text.find(std::string("\\") + markup) + 1)
         << markup << "\n"
         << text;
-  EXPECT_EQ(terminal_report(pair.compared()).find('\033'), std::string::npos);
+  EXPECT_EQ(report_in("text", pair.compared()).find('\033'), std::string::npos);
 }
 
 // ---- how often verdicts are right ------------------------------------------------------------------------

@@ -237,7 +237,7 @@ TEST(LearningComparison, RefusesOtherValidationByName) {
   for (Trained& run : trainers.next.runs) run.config["dtype"] = "fp8";
   const Comparison comparison = trainers.compared();
   EXPECT_EQ(comparison.rows[0].verdict, Verdict::not_told_apart);
-  const std::string notes = markdown_report(comparison);
+  const std::string notes = report_in("markdown", comparison);
   EXPECT_TRUE(says(notes, {"plan.lr", "0.0002", "config.dtype", "fp8"})) << notes;
 }
 
@@ -344,15 +344,15 @@ TEST(LearningComparison, ADisturbedRunsTimeIsLeftOutNotItsSteps) {
 TEST(LearningComparison, IsToldToReadersAndMachines) {
   const Comparison comparison = Trainers(12, 0.3, 0.0).compared();
   const LearningChange& change = comparison.rows[0].learning->change;
-  EXPECT_TRUE(says(terminal_report(comparison), {"SLOWER", kRung}));
+  EXPECT_TRUE(says(report_in("text", comparison), {"SLOWER", kRung}));
   EXPECT_TRUE(says(report_in("github", comparison), {"::error", "SLOWER"}));
   EXPECT_TRUE(says(report_in("junit", comparison), {"failures=\"1\"", "SLOWER"}));
   EXPECT_TRUE(says(report_in("github", Trainers(12, 0.0, 0.0).compared()), {"::warning", "NOT TOLD APART"}));
   EXPECT_TRUE(says(report_in("junit", Trainers(12, 0.1, -0.3).compared()), {"failures=\"0\"", "FASTER"}));
-  const Json row = to_json(comparison)["rows"][0];
+  const Json row = parse_json(report_in("json", comparison))["rows"][0];
   EXPECT_EQ(row["verdict"], "SLOWER");
   EXPECT_NEAR(row["to_loss"]["seconds"]["ratio"]["value"].get<double>(), std::exp(change.seconds->value),
-              1e-12);
+              1e-9);
   EXPECT_LT(row["to_loss"]["seconds"]["ratio"]["lo"].get<double>(), std::exp(change.seconds->value));
   EXPECT_EQ(row["to_loss"]["reached"]["new"], 12);
 }

@@ -214,8 +214,4 @@ Json results_file_json(const Findings& findings) {
   return json;
 }
 
-Json results_file_json(const Results& results) {
-  return results_file_json(Findings(results));
-}
-
 }  // namespace stepladder

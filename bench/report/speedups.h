@@ -58,6 +58,5 @@ struct NamedFindings {
 Json to_json(const ResultRow& row);
 /// A whole results file: what was measured, and the rows that follow from it.
 Json results_file_json(const Findings& findings);
-Json results_file_json(const Results& results);
 
 }  // namespace stepladder

@@ -7,7 +7,6 @@
 
 #include "bench/base/text.h"
 #include "bench/results/json.h"
-#include "bench/results/writer.h"
 #include "model/error.h"
 #include "model/fd.h"
 
@@ -22,10 +21,6 @@ EventWriter::EventWriter(int fd) : fd_(fd) {
 void EventWriter::write(const nlohmann::ordered_json& event) {
   const std::lock_guard lock(writing_);
   if (fd_ >= 0 && connected_) connected_ = write_all(fd_, dump(event) + "\n");
-}
-
-nlohmann::ordered_json device_json(const DeviceInfo& device) {
-  return Writer::write(device);
 }
 
 nlohmann::json parse_event(std::string_view line) {

@@ -49,7 +49,6 @@ namespace stepladder {
 inline constexpr int64_t kProtocol = 1;
 
 /// The "device" of a start event.
-nlohmann::ordered_json device_json(const DeviceInfo& device);
 template <class Archive>
 void fields(Archive& a, Any<DeviceInfo> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, backend, name, uuid, compute_capability)

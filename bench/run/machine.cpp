@@ -21,6 +21,7 @@
 
 #include "bench/base/place.h"
 #include "bench/base/text.h"
+#include "bench/results/writer.h"
 #include "bench/run/child.h"
 #include "bench/run/events.h"
 #include "bench/run/telemetry.h"
@@ -218,7 +219,7 @@ DeviceProbe require_device(const std::string& backend, int64_t index) {
 void print_device(const std::string& backend, int index) {
   Json answer;
   try {
-    answer = device_json(make_ops(backend, index)->device().info());
+    answer = Writer::write(make_ops(backend, index)->device().info());
     answer["devices"] = device_count(backend);
     answer["telemetry"] = Telemetry(answer["uuid"]).describe();
   } catch (const Error& e) {
@@ -268,7 +269,7 @@ Json machine_context(const DeviceProbe& probe) {
                   {"thread_environment", thread_variables()},
                   {"memory", h.memory},
                   {"tokenizer", tokenizer_unicode()},
-                  {"device", device_json(probe.device)},
+                  {"device", Writer::write(probe.device)},
                   {"busy_cores", busy_cores()},
                   {"telemetry", probe.telemetry}};
   if (Json environment = library_environment(); !environment.is_null())

@@ -117,7 +117,7 @@ void Reporter::start() {
        {"rank", session_.world.rank},
        {"host", host_name()},
        {"config", config},
-       {"device", device_json(session_.device)},
+       {"device", Writer::write(session_.device)},
        {"flops_per_token", {{"nanogpt", flops_of(session_).nanogpt}, {"llmc", flops_of(session_).llmc}}},
        {"startup_ms", now - process_start_ms(0).value_or(now)},
        {"memory_by_name", session_.arena->by_name()}});

@@ -180,10 +180,6 @@ std::string RunSession::architecture() const {
   return build.make(*ops, plan, config, settings.hyper)->architecture();
 }
 
-void RunSession::trace() {
-  tracer.emplace(*ops, config, *settings.profile);
-}
-
 std::optional<TrainState> RunSession::build_trainer() {
   arena.emplace(*ops, bytes_);
   Model model = make_model(*this, *arena, config);

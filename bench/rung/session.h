@@ -37,8 +37,6 @@ class RunSession {
   int64_t plan_memory();
   /// The architecture of the trainer's parameters, "gpt2"; known before the trainer is built.
   std::string architecture() const;
-  /// Starts tracing ops; costs host time.
-  void trace();
   /// Builds the trainer, its weights initialised, read, or from a checkpoint. Returns the state of the
   /// checkpoint.
   std::optional<TrainState> build_trainer();
@@ -53,7 +51,7 @@ class RunSession {
   DeviceInfo device;
   Config config;
   std::unique_ptr<Ops> ops;
-  std::optional<StepTracer> tracer;
+  std::optional<StepTracer> tracer;  // costs host time
   std::optional<Arena> arena;
   std::unique_ptr<Trainer> trainer;
   std::unique_ptr<Decoder> decoder;  // reads the trainer's weights, where the settings ask for that

@@ -288,7 +288,7 @@ int train(RunSession& session, EventWriter& events) {
 
   Reporter reporter(session, events);
   Training training(session, reporter, data);
-  if (settings.profile) session.trace();
+  if (settings.profile) session.tracer.emplace(*session.ops, session.config, *settings.profile);
   if (const auto state = session.build_trainer()) training.resume(*state);
   if (session.ranks) training.agree(*session.ranks);
   reporter.describe(data);

@@ -292,8 +292,6 @@ std::string junit_report(const Comparison& comparison) {
              ">\n  <testsuite name=\"stepladder\" ", counts, ">\n", cases, "  </testsuite>\n</testsuites>\n");
 }
 
-}  // namespace
-
 std::string terminal_report(const Comparison& comparison, bool wide) {
   return cat(section_of(comparison).terminal(wide), "\n", name_of(overall(comparison.rows)), ": ",
              headline(comparison), "\n");
@@ -303,8 +301,6 @@ std::string markdown_report(const Comparison& comparison) {
   return cat("## Stepladder: ", name_of(overall(comparison.rows)), "\n\n", headline(comparison), "\n\n",
              section_of(comparison).markdown());
 }
-
-namespace {
 
 /// Learning numbers as JSON; ratios are NEW / BASE.
 Json to_json(const LearningNumbers& n) {
@@ -338,8 +334,7 @@ Json to_json(const LearningNumbers& n) {
   return json;
 }
 
-}  // namespace
-
+/// {"schema": 3, "kind": "comparison", "verdict": "PASS", "exit_code": 0, "rows": [..], ..}
 Json to_json(const Comparison& comparison) {
   const auto add_change = [](Json& item, const ComparedQuantity& quantity, const char* p_value) {
     if (const auto& c = quantity.change) {
@@ -387,6 +382,8 @@ Json to_json(const Comparison& comparison) {
   json["notes"] = comparison.notes;
   return json;
 }
+
+}  // namespace
 
 std::string report_in(const std::string& format, const Comparison& comparison, bool wide) {
   if (format == "markdown") return markdown_report(comparison);
