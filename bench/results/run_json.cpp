@@ -1,10 +1,11 @@
+#include "bench/results/run_json.h"
+
 #include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "bench/base/text.h"
-#include "bench/results/results.h"
-#include "bench/results/run_json.h"
+#include "bench/results/writer.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -148,9 +149,9 @@ void check_counters(Run& run) {
 constexpr int64_t kMaxRound = 1'000'000'000;
 
 /// Marks the warm-up, and checks what summaries, rows and charts rely on.
-void check_and_mark_warmup(Run& run, const std::string& where) {
+void check_and_mark_warmup(Run& run) {
   const auto require = [&](bool ok, const char* problem) {
-    if (!ok) throw InputError(cat(where, ": ", problem));
+    if (!ok) throw InputError(cat("run: ", problem));
   };
   const auto positive = [&](const char* field) {
     const auto found = run.config.find(field);
@@ -185,6 +186,20 @@ void check_and_mark_warmup(Run& run, const std::string& where) {
 
 }  // namespace
 
+Json to_json(const Run& run) {
+  return Writer::write(run);
+}
+
+Json to_json(const Results& results) {
+  Json json = {{"schema", kSchema},
+               {"complete", results.complete},
+               {"context", results.context},
+               {"plan", results.plan},
+               {"stopped", results.stopped}};
+  json["runs"] = Writer::write(results.runs);
+  return json;
+}
+
 void check_schema(const Json& json, int64_t oldest) {
   const Place place = {.name = "the file"};
   int64_t schema = 0;
@@ -198,7 +213,7 @@ Run run_from(const Json& json) {
   const Place place = {.name = "run"};
   const Reader reader(json, place);
   fields(reader, run);
-  check_and_mark_warmup(run, "run");
+  check_and_mark_warmup(run);
   return run;
 }
 
