@@ -296,7 +296,7 @@ Option wide_option(bool& wide, const std::string& group) {
 }
 
 std::vector<Option> operator+(std::vector<Option> options, const std::vector<Option>& more) {
-  options.insert(options.end(), more.begin(), more.end());
+  append(options, more);
   return options;
 }
 

@@ -12,7 +12,7 @@ std::string Section::legend(bool wide) const {
   for (const Table& table : tables)
     for (const Table::Column& column : table.shown(wide)) {
       const std::string line = cat(column.header(), ": ", column.meaning, ".");
-      if (!column.meaning.empty() && std::ranges::count(lines, line) == 0) lines.push_back(line);
+      if (!column.meaning.empty()) add_once(lines, line);
     }
   return join(lines, " ");
 }

@@ -3,10 +3,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,6 +18,17 @@
 namespace stepladder {
 
 std::string join(const std::vector<std::string>& parts, const std::string& separator);
+
+/// Adds the elements of `more` behind those of `to`.
+template <class T, class More = std::initializer_list<T>>
+void append(std::vector<T>& to, const More& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+/// Adds `x` behind the elements of `to` unless it is among them.
+template <class T>
+void add_once(std::vector<T>& to, const std::type_identity_t<T>& x) {
+  if (std::ranges::count(to, x) == 0) to.push_back(x);
+}
 
 /// 12345678 as "12,345,678".
 std::string grouped(int64_t number);

@@ -97,14 +97,11 @@ Plan plan_of(const Ladder& ladder, const std::vector<Rung>& rungs, const std::ve
   }
   Plan plan;
   plan.ladder = ladder;
-  const auto add = [&](const std::vector<Program>& more) {
-    plan.programs.insert(plan.programs.end(), more.begin(), more.end());
-  };
   for (const Rung& rung : ladder.rungs) {
     if (!climbed.contains(rung.name)) continue;
-    if (rung.name == tuned.name) add(programs[kWithout]);
-    add({program_of(rung)});
-    if (rung.name == first.name) add(programs[kOnly]);
+    if (rung.name == tuned.name) append(plan.programs, programs[kWithout]);
+    plan.programs.push_back(program_of(rung));
+    if (rung.name == first.name) append(plan.programs, programs[kOnly]);
   }
   plan.ablate = {{"rungs", names}, {"kinds", kinds}, {"unchanged", unchanged}};
   return plan;

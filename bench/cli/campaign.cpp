@@ -152,8 +152,7 @@ std::vector<std::string> with_shared(std::vector<std::string> words, const Comma
       return has_option(words, option.name) || (!peers && option.name == "peer") ||
              std::ranges::find(command.options, option.name, &Option::name) == command.options.end();
     });
-  const std::vector<std::string> more = arguments_of(given, defaults);
-  words.insert(words.end(), more.begin(), more.end());
+  append(words, arguments_of(given, defaults));
   return words;
 }
 
@@ -437,16 +436,15 @@ class Campaign {
   /// Runs the part's command, which resumes what the file has of the part. Returns its exit code.
   int measure(const PlannedPart& part) {
     std::vector<std::string> command = {"/proc/self/exe"};
-    const std::vector<std::string> line = part.line();
-    command.insert(command.end(), line.begin(), line.end());
-    command.insert(command.end(), {"--out", options_.out, "--part", part.title()});
+    append(command, part.line());
+    append(command, {"--out", options_.out, "--part", part.title()});
     if (!part.profile()) command.emplace_back(options_.overwrite ? "--overwrite" : "--resume");
     if (!part.profile() && options_.retry_failed) command.emplace_back("--retry-failed");
     if (const double left = left_s(); !part.profile() && std::isfinite(left)) {
       const Part* there = options_.overwrite ? nullptr : find(part);
       const double spent = there ? spent_s(there->results) : 0.0;
       if (spent + left < own_limit_s(part.words))  // the last --max-time counts
-        command.insert(command.end(), {cat("--", kMaxTime), fixed(spent + left, 3)});
+        append(command, {cat("--", kMaxTime), fixed(spent + left, 3)});
     }
     if (Progress::quiet)
       command.emplace_back("--quiet");

@@ -18,7 +18,7 @@ bool draw(const std::string& script, const std::vector<std::string>& arguments) 
     std::cerr << printable(cat("stepladder: warning: ", what...), kMaxMessage) << "\n";
   };
   std::vector<std::string> command = {python(), path};
-  command.insert(command.end(), arguments.begin(), arguments.end());
+  append(command, arguments);
   ::setenv("MPLBACKEND", "agg", 1);  // a notebook sets a backend that this Python may lack
   ChildEnd end;
   try {

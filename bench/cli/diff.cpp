@@ -61,7 +61,7 @@ void print(const std::string& line, bool coloured) {
 /// The shell line that starts a rung of a ladder file.
 std::string started_by(const Rung& rung) {
   std::vector<std::string> words = rung.environment;
-  words.insert(words.end(), rung.command.begin(), rung.command.end());
+  append(words, rung.command);
   return shell_line(words);
 }
 

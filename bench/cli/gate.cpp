@@ -246,10 +246,9 @@ std::string tally(const std::vector<ComparedRow>& rows) {
 
 /// Adds to `all` the rows of `more`, and the notes that `all` doesn't have yet.
 void add(Comparison& all, Comparison more) {
-  all.rows.insert(all.rows.end(), more.rows.begin(), more.rows.end());
+  append(all.rows, more.rows);
   more.rows.clear();
-  for (std::string& note : more.notes)
-    if (std::ranges::count(all.notes, note) == 0) all.notes.push_back(std::move(note));
+  for (std::string& note : more.notes) add_once(all.notes, note);
   all.base = more.base;
   all.next = more.next;
   all.device = more.device;
@@ -373,7 +372,7 @@ int gate(GateOptions& options) {
   comparison.notes.push_back(cat("The runs are kept in ", folder.path(), "."));
   comparison.base = cat(options.base, ", ", comparison.base);
   comparison.next = cat(options.next, ", ", comparison.next);
-  comparison.rows.insert(comparison.rows.end(), missing.begin(), missing.end());
+  append(comparison.rows, missing);
   if (const std::string busy = busy_note(base.results.context); !busy.empty())
     comparison.notes.push_back(busy);
   const int exit_code = options.verdict.deliver(std::move(comparison), limits);

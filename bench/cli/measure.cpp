@@ -154,8 +154,7 @@ std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) 
                                       "--seq",       std::to_string(*s.seq),
                                       "--vocab",     s.vocab,
                                       "--max-batch", std::to_string(max_batch)};
-      const auto shared = s.shared_arguments(program.math, /*peer=*/false);
-      ask.insert(ask.end(), shared.begin(), shared.end());
+      append(ask, s.shared_arguments(program.math, /*peer=*/false));
       std::string answer;
       const ChildEnd end = run_for_output(ask, answer, kProbeTimeout);
       if (end.how == ChildEnd::How::timed_out)
@@ -233,7 +232,7 @@ std::vector<int64_t> whole_numbers(const char* option, const std::vector<std::st
     const auto number = number_from<int64_t>(text);
     if (!number || *number < 1 || *number > most)
       throw InputError(cat(option, ": '", text, "' is not a whole number from 1 to ", most));
-    if (std::ranges::count(numbers, *number) == 0) numbers.push_back(*number);
+    add_once(numbers, *number);
   }
   return numbers;
 }

@@ -53,7 +53,7 @@ struct Cost {
 Cost alone(const Workload& workload) {
   const TemporaryFile file("overhead");
   std::vector<std::string> command = workload.command;
-  command.insert(command.end(), {"--times", file.path});
+  append(command, {"--times", file.path});
   const auto start = std::chrono::steady_clock::now();
   const ChildEnd end =
       run_child(command, Channel::events, workload.timeout_s, [](std::string_view) { return true; });

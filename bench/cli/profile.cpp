@@ -1,6 +1,7 @@
 #include <iostream>
 #include <optional>
 
+#include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/cli/measure.h"
 #include "bench/cli/temporary_file.h"
@@ -89,11 +90,8 @@ std::vector<std::string> traced_command(ProfileOptions options, const Workload& 
   ProfileOptions defaults;
   defaults.settings.steps = RungSettings().steps;  // the rung's default
   std::vector<std::string> command = {workload.program.command.front()};
-  const auto add = [&](const std::vector<std::string>& arguments) {
-    command.insert(command.end(), arguments.begin(), arguments.end());
-  };
-  add(arguments_of(options.of_rung(), defaults.of_rung()));
-  if (!options.settings.batch) add(own_batch_arguments(rung));
+  append(command, arguments_of(options.of_rung(), defaults.of_rung()));
+  if (!options.settings.batch) append(command, own_batch_arguments(rung));
   return command;
 }
 
@@ -140,14 +138,11 @@ int trace(ProfileOptions& options) {
   workload.device = probe.device;
   workload.config["model"] = *settings.model;
   workload.command = traced_command(options, workload, rung);
-  const auto add = [&](const std::vector<std::string>& arguments) {
-    workload.command.insert(workload.command.end(), arguments.begin(), arguments.end());
-  };
-  add({"--profile", std::to_string(options.warmup)});
+  append(workload.command, {"--profile", std::to_string(options.warmup)});
   std::optional<TemporaryFile> timeline;  // of --counters, unless --trace keeps it
   if (options.counters && options.trace.empty()) timeline.emplace("timeline");
   const std::string kept = timeline ? timeline->path : options.trace;
-  if (!kept.empty()) add({"--trace", kept});
+  if (!kept.empty()) append(workload.command, {"--trace", kept});
   workload.steps = settings.steps;
   workload.warmup = options.warmup;
   workload.timeout_s = options.timeout;

@@ -167,7 +167,7 @@ class Given {
   std::vector<Json> charts() {
     std::vector<Json> all;
     for (const MeasuredFile& file : files_) all.push_back(chart_json(file));
-    all.insert(all.end(), others_.begin(), others_.end());
+    append(all, others_);
     for (Json& file : all) name_device(file);
     if (files_.size() < 2 || has_history_) return all;
     std::vector<std::pair<std::string, Results>> named;

@@ -118,11 +118,10 @@ Command resume_command() {
     check_folder(command, file);
     const std::string& part = parts.back().name;
     const std::string name = trials ? "" : part;
-    command.insert(command.end(),
-                   {"--resume", "--out",
-                    file.substr(0, file.size() - (file.ends_with(":" + part) ? part.size() + 1 : 0))});
-    if (!name.empty()) command.insert(command.end(), {"--part", name});
-    command.insert(command.end(), more.begin(), more.end());
+    append(command, {"--resume", "--out",
+                     file.substr(0, file.size() - (file.ends_with(":" + part) ? part.size() + 1 : 0))});
+    if (!name.empty()) append(command, {"--part", name});
+    append(command, more);
     std::cerr << printable("stepladder " + shell_line(command), kMaxMessage) << std::endl;
     command.insert(command.begin(), "/proc/self/exe");
     exec(command);

@@ -1,5 +1,6 @@
 #include <filesystem>
 
+#include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/plan/ladder.h"
 #include "bench/plan/programs.h"
@@ -20,10 +21,8 @@ Command rung_command(const std::string& name, const std::string& about,
                            name, " ", ladder().rungs.front().name));
     const Rung& rung = find_rung(rest->front());
     std::vector<std::string> arguments = {(std::filesystem::path(bin_dir()) / rung.trainer).string()};
-    arguments.insert(arguments.end(), first_arguments.begin(), first_arguments.end());
-    const std::vector<std::string> batch =
-        own_batch_arguments(rung);  // the last --batch counts: the user's, which follows
-    arguments.insert(arguments.end(), batch.begin(), batch.end());
+    append(arguments, first_arguments);
+    append(arguments, own_batch_arguments(rung));  // the last --batch counts: the user's, which follows
     arguments.insert(arguments.end(), rest->begin() + 1, rest->end());
     exec(arguments);
   };

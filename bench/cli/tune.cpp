@@ -76,7 +76,7 @@ std::vector<double> numbers(const char* option, const std::vector<std::string>& 
     if (!number || !(*number >= least && *number <= most) || (whole && *number != std::floor(*number)))
       throw InputError(cat(option, ": '", text, "' is not a ", whole ? "whole " : "", "number from ",
                            number_text(least), " to ", number_text(most)));
-    if (std::ranges::count(all, *number) == 0) all.push_back(*number);
+    add_once(all, *number);
   }
   return all;
 }

@@ -191,8 +191,7 @@ Rung rung_from(const Json& row, bool ours) {
   if (ours) return rung;
   rung.command = field_at<Words>(row, "command", kWords);
   if (rung.command.empty()) throw InputError("command is empty");
-  const Words arguments = words_at(row, "arguments");
-  rung.command.insert(rung.command.end(), arguments.begin(), arguments.end());
+  append(rung.command, words_at(row, "arguments"));
   for (const auto& [name, value] :
        field_if<std::map<std::string, std::string>>(row, "environment", "an object of texts")
            .value_or(std::map<std::string, std::string>())) {
@@ -259,10 +258,7 @@ void fill_switches(Words& command, const std::vector<Switch>& switches, const Wo
     return;
   }
   Words words;
-  for (const Switch& one : switches) {
-    const Words& chosen = std::ranges::count(on, one.name) > 0 ? one.on : one.off;
-    words.insert(words.end(), chosen.begin(), chosen.end());
-  }
+  for (const Switch& one : switches) append(words, std::ranges::count(on, one.name) > 0 ? one.on : one.off);
   command.insert(command.erase(place), words.begin(), words.end());
 }
 
@@ -338,7 +334,7 @@ Ladder ladder_from(const Json& table, const std::string& folder, const std::stri
   in("", [&] {
     if (!table.is_object()) throw InputError("it is no object");
     Words known = {"name", "workload", "rungs", "switches"};
-    if (!ladder.built_in()) known.insert(known.end(), kSharedKeys.begin(), kSharedKeys.end());
+    if (!ladder.built_in()) append(known, kSharedKeys);
     check_keys(table, known);
     if (!ladder.built_in() || table.contains("name"))
       ladder.name = field_at<std::string>(table, "name", "a text");

@@ -23,9 +23,7 @@ void complete(Rung& rung, const std::string& folder) {
       throw InputError(cat("its source ", printable(source, 200), " is no file in ", folder));
   std::error_code none;
   for (const std::string& word : rung.command)
-    if (std::ranges::find(rung.sources, word) == rung.sources.end() &&
-        fs::is_regular_file(fs::path(folder) / word, none))
-      rung.sources.push_back(word);
+    if (fs::is_regular_file(fs::path(folder) / word, none)) add_once(rung.sources, word);
 }
 
 /// Whether JSON is meant to be a ladder file, valid or not.

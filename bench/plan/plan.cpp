@@ -101,15 +101,13 @@ std::vector<std::string> rung_arguments(const RungSettings& s, const Workload& w
                                         "--seq",   std::to_string(*s.seq),
                                         "--steps", std::to_string(s.steps),
                                         "--vocab", s.vocab};
-  const auto add = [&](const std::vector<std::string>& more) {
-    arguments.insert(arguments.end(), more.begin(), more.end());
-  };
-  if (s.until_loss) add({"--until-loss", number_text(*s.until_loss)});
+  if (s.until_loss) append(arguments, {"--until-loss", number_text(*s.until_loss)});
   if (const int64_t every = s.until_loss ? s.eval_every : s.val_data.empty() ? 0 : s.steps; every > 0)
-    add({"--eval-every", std::to_string(every), "--eval-batches", std::to_string(s.eval_batches)});
-  if (s.eval_skip > 0) add({"--eval-skip", std::to_string(s.eval_skip)});
-  if (has_independent_ranks(workload.config)) add({"--independent-ranks"});
-  add(s.shared_arguments(workload.program.math, !workload.program.native));
+    append(arguments,
+           {"--eval-every", std::to_string(every), "--eval-batches", std::to_string(s.eval_batches)});
+  if (s.eval_skip > 0) append(arguments, {"--eval-skip", std::to_string(s.eval_skip)});
+  if (has_independent_ranks(workload.config)) append(arguments, {"--independent-ranks"});
+  append(arguments, s.shared_arguments(workload.program.math, !workload.program.native));
   return arguments;
 }
 
@@ -131,8 +129,7 @@ void fill(Workload& workload, const RungSettings& s, int64_t batch) {
       command.push_back(filled(word, values));
       continue;
     }
-    const std::vector<std::string> arguments = rung_arguments(s, workload, batch);
-    command.insert(command.end(), arguments.begin(), arguments.end());
+    append(command, rung_arguments(s, workload, batch));
   }
   for (const std::string& variable : workload.program.environment)
     environment.push_back(filled(variable, values));

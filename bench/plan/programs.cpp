@@ -7,6 +7,7 @@
 #include <set>
 
 #include "bench/base/place.h"
+#include "bench/base/text.h"
 #include "bench/plan/ladder_file.h"
 #include "bench/plan/settings.h"
 #include "bench/run/placeholders.h"
@@ -147,7 +148,7 @@ std::vector<Program> programs(const Ladder& ladder, const std::vector<std::strin
         all.insert(same.base(), std::move(program));
     }
   }
-  all.insert(all.end(), last.begin(), last.end());
+  append(all, last);
   std::set<std::string> called;
   for (const Program& program : all)
     if (!called.insert(program.variant).second)

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 
+#include "bench/base/text.h"
 #include "bench/plan/ladder_file.h"
 #include "bench/results/crossing.h"
 #include "bench/results/rounds.h"
@@ -50,7 +51,7 @@ std::vector<Json> configs_of(const Results& results) {
   for (const Run& run : results.runs) {
     const Json config = {
         {"model", run.config.at("model")}, {"B", run.config.at("B")}, {"T", run.config.at("T")}};
-    if (!looks_for_batch(run.variant) && std::ranges::count(configs, config) == 0) configs.push_back(config);
+    if (!looks_for_batch(run.variant)) add_once(configs, config);
   }
   return configs;
 }

@@ -375,7 +375,7 @@ std::vector<Fact> facts_of(const NamedFindings& one, const std::vector<NamedFind
   if (!best) return {};
   const ResultRow::Numbers& n = *best->numbers;
   std::vector<NamedFindings> all = {one};
-  all.insert(all.end(), others.begin(), others.end());
+  append(all, others);
   std::vector<Fact> facts;
   if (!ratios_only) {
     const std::string rate = cat(rounded(n.tokens_per_second.value), " tokens/s"),
@@ -391,9 +391,7 @@ std::vector<Fact> facts_of(const NamedFindings& one, const std::vector<NamedFind
   const std::vector<AgainstPeer> nearest = nearest_peers(all, *best);
   std::vector<std::string> peers;
   if (file.ladder.built_in()) peers = {"pytorch", "llmc"};
-  for (const AgainstPeer& known : nearest)
-    if (const std::string peer = peer_of(known.speedup); std::ranges::count(peers, peer) == 0)
-      peers.push_back(peer);
+  for (const AgainstPeer& known : nearest) add_once(peers, peer_of(known.speedup));
   for (const std::string& peer : peers) {
     const auto known =
         std::ranges::find_if(nearest, [&](const auto& item) { return peer_of(item.speedup) == peer; });

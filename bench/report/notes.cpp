@@ -189,8 +189,8 @@ class Notes {
     for (const ResultRow& v : variants) {
       const Rung* rung = v.peer.empty() ? ladder.listed(v.variant) : nullptr;
       if (v.numbers && rung && std::isfinite(rung->tolerance) && v.variant != first && !v.numbers->to_loss &&
-          !has_reference(v, variants, first) && std::ranges::count(alone, v.variant) == 0)
-        alone.push_back(v.variant);
+          !has_reference(v, variants, first))
+        add_once(alone, v.variant);
     }
     if (!alone.empty())
       note(cat("Nothing was compared with the losses of ", join(alone, ", "), ": ", first,
@@ -262,8 +262,7 @@ std::string gains_that_exclude_one(const std::vector<AblatedRung>& rows) {
 
 std::string title(const Results& results) {
   std::vector<std::string> workloads;  // as they first appear
-  for (const Run& run : results.runs)
-    if (!std::ranges::count(workloads, run.workload())) workloads.push_back(run.workload());
+  for (const Run& run : results.runs) add_once(workloads, run.workload());
   const std::string commit = known_text(results.context, "commit");
   const bool until_loss = number_at(results.plan, "until_loss").has_value();
   return cat(results.device_model(), "; ", printable(join(workloads, ", "), 200), "; ",

@@ -136,7 +136,7 @@ Section devices_beside_each_other(const std::vector<std::vector<const MeasuredFi
         for (const auto& other : groups) {
           const std::vector<PlacedRow> of = device_rows(other, ladder, row.workload);
           devices += !of.empty();
-          rows.insert(rows.end(), of.begin(), of.end());
+          append(rows, of);
         }
         if (devices < 2) continue;
         std::ranges::stable_sort(rows, {}, [](const PlacedRow& p) {

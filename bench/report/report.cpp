@@ -29,7 +29,7 @@ std::string problems(const AblatedRung& row) {
   for (const Gain* gain : gains_of(row)) {
     if (!gain || gain->ok()) continue;
     const std::string problem = cat(gain->status, ": ", gain->reason);
-    if (std::ranges::count(problems, problem) == 0) problems.push_back(problem);
+    add_once(problems, problem);
   }
   return problems.empty() ? "ok" : join(problems, "; ");
 }

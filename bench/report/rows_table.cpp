@@ -87,8 +87,7 @@ Columns<PlacedRow> named_columns(const std::string& title, const std::vector<Pla
 void add_peers(Columns<PlacedRow>& columns, const std::vector<PlacedRow>& rows, bool absolute) {
   std::vector<std::string> peers;
   for (const PlacedRow& p : rows)
-    for (const std::string& peer : peers_of(p.file->rows))
-      if (std::ranges::count(peers, peer) == 0) peers.push_back(peer);
+    for (const std::string& peer : peers_of(p.file->rows)) add_once(peers, peer);
   for (const std::string& peer : peers) {
     const std::string title = peer_title(peer);
     if (absolute)
@@ -136,7 +135,7 @@ bool emulates(const ResultRow& row) {
 std::vector<std::string> peers_of(const std::vector<ResultRow>& rows) {
   std::vector<std::string> peers;
   for (const ResultRow& row : rows)
-    if (!row.peer.empty() && std::ranges::count(peers, row.peer) == 0) peers.push_back(row.peer);
+    if (!row.peer.empty()) add_once(peers, row.peer);
   return peers;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "bench/base/text.h"
 #include "bench/plan/ladder_file.h"
 #include "bench/report/ablation.h"
 #include "bench/report/scaling.h"
@@ -153,8 +154,7 @@ std::vector<Group> groups_in(const Ladder& ladder) {
 
 std::vector<GroupGain> group_gains(const Findings& file) {
   std::vector<std::string> workloads;
-  for (const ResultRow& row : file.rows)
-    if (std::ranges::count(workloads, row.workload) == 0) workloads.push_back(row.workload);
+  for (const ResultRow& row : file.rows) add_once(workloads, row.workload);
   const auto gain = [](const ResultRow* before, const ResultRow* after) {
     const auto counts = [](const ResultRow* row) { return row && row->numbers && !row->disturbed(); };
     return counts(before) && counts(after) ? speedup(before->runs, after->runs) : std::nullopt;

@@ -87,9 +87,9 @@ std::vector<std::string> AgentOptions::arguments() const {
   std::vector<std::string> words = {"--to", to, "--folder", folder, "--backend", backend};
   for (const auto& [name, value] : {std::pair("--warmup", due.warmup), std::pair("--steps", due.steps),
                                     std::pair("--eval-every", due.eval_every)})
-    words.insert(words.end(), {name, std::to_string(value)});
+    append(words, {name, std::to_string(value)});
   if (clocks) words.emplace_back("--clocks");
-  words.insert(words.end(), command.begin(), command.end());
+  append(words, command);
   return words;
 }
 

@@ -337,7 +337,7 @@ class Member {
  private:
   Birth birth(const Job::Process& process, std::vector<std::string> more, const Pipe& lines, Channel channel,
               const Fd& null) {
-    more.insert(more.end(), process.environment.begin(), process.environment.end());
+    append(more, process.environment);
     more.push_back(cat(kStartedBy, ::getpid()));
     environment_ = environment_with(more);
     argv_ = pointers(process.command);

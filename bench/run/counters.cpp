@@ -51,7 +51,7 @@ std::vector<fs::path> ncu_folders() {
   for (const auto& version : fs::directory_iterator("/opt/nvidia/nsight-compute", none))
     versions.push_back(version);
   std::ranges::sort(versions, std::greater<>());
-  folders.insert(folders.end(), versions.begin(), versions.end());
+  append(folders, versions);
   return folders;
 }
 
@@ -142,7 +142,7 @@ std::vector<KernelCounters> count_kernels(const Ncu& ncu, const std::vector<std:
                       " --clock-control none --cache-control none --graph-profiling node --nvtx "
                       "--nvtx-include step/ --range-filter ::",
                       number));
-  line.insert(line.end(), command.begin(), command.end());
+  append(line, command);
   std::vector<std::string> said;
   const ChildEnd end = run_child(line, Channel::out, timeout_s, [&](std::string_view text) {
     said.emplace_back(text);
@@ -190,7 +190,7 @@ Json counters_by_type(const Ncu& ncu, const std::vector<KernelCounters>& kernels
 
   std::vector<std::string> order;  // the longest time first, as the profile has its types
   for (const Json& row : profile.at("kernel_types")) order.push_back(row.at("type"));
-  if (!std::ranges::count(order, kOtherType)) order.emplace_back(kOtherType);
+  add_once(order, kOtherType);
   Json rows = Json::array();
   for (const std::string& type : order) {
     const auto sum = sums.find(type);

@@ -223,7 +223,7 @@ std::vector<std::string> launcher_command(const std::string& words, int64_t devi
   const std::string program = std::filesystem::path(all.front()).filename();
   if (is_mpirun(all.front())) {
     more = {"-x", "STEPLADDER_JOB_SECRET"};
-    if (!has({"-n", "--n", "-np", "--np", "-c"})) more.insert(more.end(), {"-n", ranks});
+    if (!has({"-n", "--n", "-np", "--np", "-c"})) append(more, {"-n", ranks});
   } else if (program == "srun") {
     if (!has({"-n", "--ntasks"})) more = {"--ntasks=" + ranks};
   } else if (program == "torchrun") {

@@ -149,7 +149,7 @@ Job job_of(const Workload& workload, std::optional<LaunchedRanks>& launched) {
   Job::Process process{
       .command = workload.command, .environment = workload.environment, .folder = program.folder};
   if (program.native)
-    process.command.insert(process.command.end(), {"--events", channel});
+    append(process.command, {"--events", channel});
   else if (!program.starts_ranks())
     process.environment.push_back("STEPLADDER_EVENTS=" + channel);
   if (launched) {
@@ -159,8 +159,7 @@ Job job_of(const Workload& workload, std::optional<LaunchedRanks>& launched) {
         .clocks = !program.native,
         .due = workload.energy_due()};
     if (!process.environment.empty()) rank.command = {"env"};  // a launcher might not pass the environment on
-    for (const auto* words : {&process.environment, &process.command})
-      rank.command.insert(rank.command.end(), words->begin(), words->end());
+    for (const auto* words : {&process.environment, &process.command}) append(rank.command, *words);
     return job_of_launcher(workload.launcher, std::move(rank), workload.devices, *launched);
   }
   if (program.starts_ranks()) return job_of_command(process, workload.devices);

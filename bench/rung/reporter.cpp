@@ -84,8 +84,7 @@ void Reporter::describe(const Dataset& data) const {
   rows.emplace_back("precision", precision(session_));
   const auto section = [&](const std::vector<std::string>& groups) {
     rows.emplace_back();
-    const auto more = option_rows(session_.options, groups);
-    rows.insert(rows.end(), more.begin(), more.end());
+    append(rows, option_rows(session_.options, groups));
   };
   section({RungSettings::kData});
   rows.emplace_back("encoding", data.encoding);

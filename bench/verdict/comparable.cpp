@@ -92,7 +92,7 @@ std::vector<Disagreement> disagreements(const Results& base, const Results& next
       });
       if (same == differing.end()) same = differing.insert(same, {one, {}});
       const bool told_of_all = same - differing.begin() < static_cast<std::ptrdiff_t>(of_all);
-      if (!told_of_all && std::ranges::count(same->rungs, key.first) == 0) same->rungs.push_back(key.first);
+      if (!told_of_all) add_once(same->rungs, key.first);
     }
   }
   return differing;

@@ -14,10 +14,6 @@ namespace {
 
 // ---- what a reader has to know
 
-void add_once(std::vector<std::string>& names, const std::string& name) {
-  if (std::ranges::count(names, name) == 0) names.push_back(name);
-}
-
 /// Adds lines on quantities that could not be judged, or not in every pair.
 void add_unknown(std::vector<std::string>& lines, const ComparedRow& row) {
   const std::string of = cat(row.variant, ", ", row.workload, ": ");
@@ -426,7 +422,7 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
     comparison.notes.push_back(cat(join(not_shown, ", "),
                                    ": not shown to learn as well as BASE, which takes ", kMinBaselines,
                                    " runs of BASE where they have over ", kShortRun, " steps."));
-  comparison.notes.insert(comparison.notes.end(), equalities.begin(), equalities.end());
+  append(comparison.notes, equalities);
   for (const ComparedRow& row : comparison.rows) {
     if (!row.numbers) continue;
     std::string note = doubtful_noise({row.variant, row.workload}, limits, row.numbers->pairs);

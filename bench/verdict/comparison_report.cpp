@@ -185,7 +185,7 @@ Section section_of(const Comparison& comparison) {
     section.sentences.push_back(printable(side, 400));
   section.tables.push_back(table_of(comparison));
   std::vector<std::string> lines = {is_of_learning(comparison) ? learning_line() : step_line(comparison)};
-  lines.insert(lines.end(), comparison.notes.begin(), comparison.notes.end());
+  append(lines, comparison.notes);
   for (const std::string& line : lines) section.notes.push_back({printable(line, 600)});
   return section;
 }
