@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <iostream>
 #include <optional>
 
 #include "model/error.h"
@@ -149,6 +150,10 @@ std::string without_controls(std::string text, std::string_view allowed) {
     const bool kept = bytes.size() == 1 && allowed.find(bytes) != std::string_view::npos;
     return !kept && (!code || is_control(*code));
   });
+}
+
+void notice(const std::string& text) {
+  std::cerr << cat("stepladder: ", printable(text, kMaxMessage), "\n") << std::flush;
 }
 
 std::string counted(const std::string& number, const std::string& noun) {

@@ -65,10 +65,12 @@ std::string without_controls(std::string text, std::string_view allowed = "");
 /// without_controls(text), which is one line. A text over `limit` bytes is cut to that length, or before the
 /// UTF-8 character that would be split, and "..." is appended.
 std::string printable(std::string_view text, size_t limit);
+/// Tells the user `text`, which may be foreign, in a line "stepladder: ..." on stderr.
+void notice(const std::string& text);
 /// A number with its noun: "1 round", "2 rounds".
 std::string counted(const std::string& number, const std::string& noun);
 std::string counted(int64_t number, const std::string& noun);
-/// Most bytes of an error message: an argument that it quotes may be longer.
+/// Most bytes of a message: an argument that it quotes may be longer.
 inline constexpr size_t kMaxMessage = 4000;
 /// Most bytes of a cell in a table or box.
 inline constexpr size_t kMaxCell = 400;

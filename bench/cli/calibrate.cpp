@@ -116,11 +116,10 @@ int calibrate(CalibrateOptions& options) {
   if (noise.log_ratios.empty()) throw Error("there is no noise to write down: " + join(lines, "; "));
   out.write(dump(to_json(noise), 1) + "\n");
   out.commit();
-  for (const std::string& line : lines)
-    std::cerr << "stepladder: left out: " << printable(line, kMaxMessage) << "\n";
+  for (const std::string& line : lines) notice("left out: " + line);
   std::cout << table_of(noise) << "\nwrote " << printable(options.out, kMaxMessage) << std::endl;
   if (stopped) {
-    std::cerr << "stepladder: stopped after " << pairs.pairs() << " pairs, which are kept\n";
+    notice(cat("stopped after ", pairs.pairs(), " pairs, which are kept"));
     std::rethrow_exception(stopped);
   }
   return good ? kExitOk : kExitFailed;

@@ -279,7 +279,7 @@ class Campaign {
         if (const Part* there = find(part)) check(part, *there);
     } catch (const Error& e) {
       if (!options.overwrite && (!options.dry_run || e.code() != kExitNotComparable)) throw;
-      if (!options.overwrite) std::cerr << "stepladder: " << printable(e.what(), kMaxMessage) << "\n";
+      if (!options.overwrite) notice(e.what());
       other_ = true;
     }
     if (other_ || options.overwrite) return;
@@ -302,7 +302,7 @@ class Campaign {
       if (!part.chosen) continue;
       check_interrupted();
       if (!options_.overwrite && done(part)) {
-        if (!Progress::quiet) std::cerr << "stepladder: " << part.name << ": done" << std::endl;
+        if (!Progress::quiet) notice(part.name + ": done");
       } else if (part.devices > devices) {
         skip(part);
       } else if (left_s() <= 0) {
@@ -313,8 +313,7 @@ class Campaign {
     }
     std::cout << "wrote " << printable(options_.out, kMaxMessage) << "\n";
     if (left_out > 0)
-      std::cerr << "stepladder: --max-time left no time for " << left_out << " of " << chosen()
-                << " parts: " << goes_on() << "\n";
+      notice(cat("--max-time left no time for ", left_out, " of ", chosen(), " parts: ", goes_on()));
     return worst;
   }
 
@@ -427,7 +426,7 @@ class Campaign {
   }
 
   void skip(const PlannedPart& part) {
-    std::cerr << "stepladder: " << part.name << ": skipped: " << part.lacks() << std::endl;
+    notice(cat(part.name, ": skipped: ", part.lacks()));
     const auto there = std::ranges::find(there_, part.name, &Part::name);
     if (there == there_.end())
       ResultsFile(options_.out, context_, Json::object(), Existing::resume, part.title()).skip(part.lacks());
@@ -449,28 +448,26 @@ class Campaign {
     if (Progress::quiet)
       command.emplace_back("--quiet");
     else
-      std::cerr << "stepladder: " << part.name << ": " << printable(part.command(), kMaxMessage) << std::endl;
+      notice(cat(part.name, ": ", part.command()));
     const Job job = {.processes = {{command}}, .grace_s = kPartGrace, .passes_errors_on = true};
     ChildEnd end;
     try {
       end = run_job(job, Channel::out, 1e9, [](size_t, std::string_view) { return true; }).end;
     } catch (const Interrupted&) {
-      std::cerr << "stepladder: interrupted in part " << part.name << ": " << goes_on() << "\n";
+      notice(cat("interrupted in part ", part.name, ": ", goes_on()));
       throw;
     }
     const bool killed = end.how != ChildEnd::How::exited;
     const bool stopped = killed || end.code > 128;  // a signal stopped the part; the campaign goes on
     const int code = stopped ? kExitFailed : end.code;
     if (killed)
-      std::cerr << cat("stepladder: ", part.name, " was killed by ", signal_name(end.code), ": ", goes_on(),
-                       "\n");
+      notice(cat(part.name, " was killed by ", signal_name(end.code), ": ", goes_on()));
     else if (code != kExitOk)
-      std::cerr << cat("stepladder: ", part.name, " ended with exit code ", end.code,
-                       stopped                      ? ": " + goes_on()
-                       : code == kExitNotComparable ? cat(": --overwrite --parts ", part.name, kMeasuresAgain)
-                       : code == kExitFailed        ? ": --retry-failed runs again what failed in it"
-                                                    : "",
-                       "\n");
+      notice(cat(part.name, " ended with exit code ", end.code,
+                 stopped                      ? ": " + goes_on()
+                 : code == kExitNotComparable ? cat(": --overwrite --parts ", part.name, kMeasuresAgain)
+                 : code == kExitFailed        ? ": --retry-failed runs again what failed in it"
+                                              : ""));
     there_.clear();
     look();
     return code;
@@ -557,11 +554,10 @@ int campaign(CampaignOptions& options) {
   if (!options.dry_run) return campaign.carry_out(probe.devices);
   std::cout << campaign.listing(probe.devices) << std::flush;
   if (options.plan == kCampaignPlan && !own && probe.device.backend == "cpu")
-    std::cerr
-        << "stepladder: these parts are sized for a GPU, and there is none here: all of them take days. "
-           "--parts LIST measures some, --plan FILE is one of your own\n";
-  for (const std::string& problem : problems)
-    std::cerr << "stepladder: " << printable(problem, kMaxMessage) << "\n";
+    notice(
+        "these parts are sized for a GPU, and there is none here: all of them take days. --parts LIST "
+        "measures some, --plan FILE is one of your own");
+  for (const std::string& problem : problems) notice(problem);
   return kExitOk;
 }
 

@@ -14,9 +14,7 @@ namespace stepladder {
 bool draw(const std::string& script, const std::vector<std::string>& arguments) {
   constexpr double kTimeout = 300.0;  // seconds
   const std::string path = cat(shared_dir(), "/reports/", script);
-  const auto warn = [](const auto&... what) {
-    std::cerr << printable(cat("stepladder: warning: ", what...), kMaxMessage) << "\n";
-  };
+  const auto warn = [](const auto&... what) { notice(cat("warning: ", what...)); };
   std::vector<std::string> command = {python(), path};
   append(command, arguments);
   ::setenv("MPLBACKEND", "agg", 1);  // a notebook sets a backend that this Python may lack

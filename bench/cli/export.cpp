@@ -73,8 +73,7 @@ std::string text_in(const ExportOptions& options) {
   const Results results = load_measured(path);
   if (format == "csv") return csv(results);
   const Json json = google_benchmark(results);
-  for (const std::string& line : left_out(results))
-    std::cerr << "stepladder: left out: " << printable(line, kMaxMessage) << "\n";
+  for (const std::string& line : left_out(results)) notice("left out: " + line);
   if (json["benchmarks"].empty()) throw InputError(cat(path, ": no run in it is ok: nothing to export"));
   return dump(json, 1) + "\n";
 }

@@ -8,7 +8,6 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
-#include <iostream>
 #include <optional>
 
 #include "bench/base/text.h"
@@ -280,10 +279,9 @@ void begin(Side& side, const std::string& file, const std::string& cache, Json c
 /// Tells on stderr which pairs an interrupted gate has kept of its first repetition.
 void tell_kept(int64_t pairs, const std::string& place) {
   if (pairs == 0) return;
-  std::cerr << "stepladder: " << pairs << (pairs == 1 ? " finished pair is" : " finished pairs are")
-            << " kept: `"
-            << shell_line({"stepladder", "compare", place + "/base.jsonl", place + "/new.jsonl"})
-            << "` compares them\n";
+  notice(cat(pairs, pairs == 1 ? " finished pair is" : " finished pairs are", " kept: `",
+             shell_line({"stepladder", "compare", place + "/base.jsonl", place + "/new.jsonl"}),
+             "` compares them"));
 }
 
 /// Checks that both ladders are ours, or both are ladder files, and that their names are equal. Throws Error.

@@ -1,7 +1,6 @@
 // main() of `stepladder`: climbs the ladder, one process a run, and reports what each rung buys.
 #include <csignal>
 #include <filesystem>
-#include <iostream>
 
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
@@ -31,16 +30,16 @@ int main(int argc, char** argv) {
         {"stepladder", "Trains GPT-2 rung by rung and measures what each optimisation buys.", {}, {}},
         commit.empty() ? version() : cat(version(), kOfCommit, commit, ")"), argc, argv, commands);
   } catch (const Interrupted& e) {
-    std::cerr << "stepladder: interrupted" << std::endl;
+    notice("interrupted");
     return 128 + e.signal;
   } catch (const Error& e) {
-    std::cerr << "stepladder: error: " << printable(e.what(), kMaxMessage) << std::endl;
+    notice(cat("error: ", e.what()));
     return e.code();
   } catch (const std::filesystem::filesystem_error& e) {
-    std::cerr << "stepladder: error: " << printable(path_error(e), kMaxMessage) << std::endl;
+    notice("error: " + path_error(e));
     return kExitUsage;
   } catch (const std::exception& e) {
-    std::cerr << "stepladder: error: " << printable(e.what(), kMaxMessage) << std::endl;
+    notice(cat("error: ", e.what()));
     return kExitFailed;
   }
 }

@@ -450,8 +450,8 @@ int measure(const MeasureOptions& options, Plan plan, const DeviceProbe& probe) 
                             : options.overwrite  ? Existing::overwrite
                                                  : Existing::refuse;
   if (probe.telemetry.contains("missing"))
-    std::cerr << "stepladder: clocks, power and temperature stay unknown: "
-              << printable(probe.telemetry["missing"].get<std::string>(), 300) << std::endl;
+    notice(cat("clocks, power and temperature stay unknown: ",
+               printable(probe.telemetry["missing"].get<std::string>(), 300)));
   const InterruptGuard guard;
   Json context = machine_context(probe);
   if (!plan.ladder.built_in()) {  // the trainers are of the ladder's commit
@@ -461,27 +461,21 @@ int measure(const MeasureOptions& options, Plan plan, const DeviceProbe& probe) 
   if (existing == Existing::refuse || existing == Existing::overwrite)
     check_same_kind(options.out, "results");
   ResultsFile file(options.out, context, plan.json(), existing, options.part);
-  if (const std::string busy = busy_note(context); !busy.empty())
-    std::cerr << "stepladder: " << busy << std::endl;
+  if (const std::string busy = busy_note(context); !busy.empty()) notice(busy);
   if (plan.settings.until_loss)
     for (const Program& program : plan.programs)
       if (!is_told(program, "seed"))
-        std::cerr << "stepladder: " << printable(program.variant, kMaxMessage)
-                  << ": its command has no {seed}, so each round may train from the same one\n";
+        notice(program.variant + ": its command has no {seed}, so each round may train from the same one");
   const size_t runs_before = file.results().runs.size();
   Json stopped;
   try {
     stopped = carry_out(plan, file);
   } catch (const Interrupted& e) {
     file.interrupt(128 + e.signal);
-    const std::string out = printable(options.out, kMaxMessage);
-    if (file.begun())
-      std::cerr << "stepladder: interrupted; " << counted(std::ssize(file.results().runs), "finished run")
-                << " kept in " << out << ": `"
-                << printable(shell_line({"stepladder", "resume", place_of(options)}), kMaxMessage)
-                << "` goes on\n";
-    else
-      std::cerr << "stepladder: interrupted before a run was finished: " << out << " is as it was\n";
+    notice(file.begun()
+               ? cat("interrupted; ", counted(std::ssize(file.results().runs), "finished run"), " kept in ",
+                     options.out, ": `", shell_line({"stepladder", "resume", place_of(options)}), "` goes on")
+               : cat("interrupted before a run was finished: ", options.out, " is as it was"));
     return 128 + e.signal;
   }
   const bool late = text_at(stopped, "reason") == "max_time";
@@ -495,14 +489,12 @@ int measure(const MeasureOptions& options, Plan plan, const DeviceProbe& probe) 
               << "\nwrote " << printable(options.out, kMaxMessage) << std::endl;
   const auto& runs = file.results().runs;
   if (late && runs.size() == runs_before)
-    std::cerr
-        << "stepladder: nothing more was measured: the runs that are there have taken what --max-time gives "
-           "them all; a longer one goes on"
-        << std::endl;
+    notice(
+        "nothing more was measured: the runs that are there have taken what --max-time gives them all; a "
+        "longer one goes on");
   if (const auto missed = std::ranges::count_if(runs, missed_its_loss); missed > 0 && !options.brief)
-    std::cerr << "stepladder: the validation loss of " << number_text(*options.until_loss)
-              << " was not reached in " << missed << " of " << runs.size()
-              << " runs: raise --max-steps or --until-loss" << std::endl;
+    notice(cat("the validation loss of ", number_text(*options.until_loss), " was not reached in ", missed,
+               " of ", runs.size(), " runs: raise --max-steps or --until-loss"));
   const int code = exit_code_of(file.results());
   return options.certify_loss && code == kExitOk ? exit_code(findings.certificates) : code;
 }

@@ -132,8 +132,7 @@ int overhead(OverheadOptions& options) {
       left_out.push_back(cat(rung.name, ": ", why));
   }
   if (plan.programs.empty()) throw UnsupportedError(join(left_out, "; "));
-  for (const std::string& line : left_out)
-    std::cerr << "stepladder: left out: " << printable(line, kMaxMessage) << "\n";
+  for (const std::string& line : left_out) notice("left out: " + line);
   complete(plan, options.measure, probe);
   std::vector<OverheadRow> rows;
   for (Workload& workload : workloads_of(plan, 0)) rows.push_back({.workload = std::move(workload)});

@@ -104,7 +104,7 @@ Json counters(const Ncu& ncu, ProfileOptions options, const Workload& workload, 
                     text_at(profile, "times")));
   options.settings.steps =
       std::max<int64_t>(2, options.warmup + 1);  // the first step searches and records too
-  if (!Progress::quiet) std::cerr << "stepladder: counting what the kernels of a step do, with ncu\n";
+  if (!Progress::quiet) notice("counting what the kernels of a step do, with ncu");
   const auto kernels =
       count_kernels(ncu, traced_command(options, workload, rung), options.settings.steps, options.timeout);
   return counters_by_type(ncu, kernels, load_json(trace), profile);
@@ -147,12 +147,10 @@ int trace(ProfileOptions& options) {
   workload.warmup = options.warmup;
   workload.timeout_s = options.timeout;
   if (!Progress::quiet)
-    std::cerr << cat("stepladder: ", workload.steps, " steps of ", rung.name, " with ", *settings.model,
-                     " on ", probe.device.name,
-                     probe.device.backend == "cpu" && *settings.model != preset.model
-                         ? ", which may take minutes; a smaller --model, --seq or --batch is faster"
-                         : "",
-                     "\n");
+    notice(cat(workload.steps, " steps of ", rung.name, " with ", *settings.model, " on ", probe.device.name,
+               probe.device.backend == "cpu" && *settings.model != preset.model
+                   ? ", which may take minutes; a smaller --model, --seq or --batch is faster"
+                   : ""));
   const Json context = machine_context(probe);
   Progress progress(1);
   progress.start(rung.name, 0, workload.steps);

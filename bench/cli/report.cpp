@@ -184,13 +184,10 @@ class Given {
       if (other.contains("profile")) traced.push_back({other["report"]["name"], other});
     return traced;
   }
-  static void warn(const std::string& what) {
-    std::cerr << "stepladder: warning: " << printable(what, kMaxMessage) << "\n";
-  }
   void add(const std::string& path, const std::string& name, Part& part) {
     if (!part.name.empty() && (!part.skipped.empty() || part.exit_code.value_or(0) != 0))
-      warn(cat(
-          path, " ",
+      notice(cat(
+          "warning: ", path, " ",
           part.skipped.empty() ? cat("ended with exit code ", *part.exit_code) : "skipped: " + part.skipped));
     if (!part.profile.is_null()) {
       others_.push_back(profile_json(std::move(part.profile)));
@@ -207,7 +204,7 @@ class Given {
   }
   void add_json(const std::string& path, const std::string& name, const std::string& kind) {
     if (kind != "history") {
-      warn(cat(path, ": a file of kind \"", kind, "\" is not part of a report"));
+      notice(cat("warning: ", path, ": a file of kind \"", kind, "\" is not part of a report"));
       return;
     }
     has_history_ = true;

@@ -112,8 +112,8 @@ int find_horizon(const MeasureOptions& asked, const Plan& plan, int64_t last) {
     return code;
   }
   std::cout << horizons_in(asked.out, *asked.certify_loss).terminal(asked.wide) << std::flush;
-  std::cerr << "stepladder: up to " << grid.back() << " steps certify no loss of "
-            << number_text(*asked.certify_loss) << ": raise --horizons or the loss\n";
+  notice(cat("up to ", grid.back(), " steps certify no loss of ", number_text(*asked.certify_loss),
+             ": raise --horizons or the loss"));
   return kExitInconclusive;
 }
 

@@ -170,8 +170,7 @@ int tune(TuneOptions& options) {
       plan.programs = {program};
       const auto begun = std::chrono::steady_clock::now();
       if (!Progress::quiet)
-        std::cerr << "stepladder: trial " << number << " of " << all.size() * trainers.size() << ": "
-                  << printable(trial.part, kMaxMessage) << std::endl;
+        notice(cat("trial ", number, " of ", all.size() * trainers.size(), ": ", trial.part));
       const int code = measure(trial, plan, probe);
       if (code > 128) return code;  // interrupted
       if (code != kExitOk && code != kExitInconclusive && code != kExitFailed) return code;
@@ -187,8 +186,8 @@ int tune(TuneOptions& options) {
               << printable(asked.out, kMaxMessage) << std::endl;
   }
   if (left > 0)
-    std::cerr << "stepladder: --max-time left no time for " << left << " of " << all.size() * trainers.size()
-              << " trials: the same command with --resume goes on\n";
+    notice(cat("--max-time left no time for ", left, " of ", all.size() * trainers.size(),
+               " trials: the same command with --resume goes on"));
   const std::vector<Trial> best = best_of(ranked);
   const bool each = std::ranges::all_of(trainers, [&](const Program& program) {
     return std::ranges::find(best, program.variant, &Trial::trainer) != best.end() ||

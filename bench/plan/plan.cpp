@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <iostream>
 
 #include "bench/base/place.h"
 #include "bench/base/text.h"
@@ -86,10 +85,8 @@ void check_earlier(const Plan& plan, const std::string& first, ResultsFile& file
     if (run.status != Status::ok) diverged.push_back(std::move(run));
   }
   for (Run& run : diverged) {
-    std::cerr << printable(cat("stepladder: ", run.variant, " ", run.workload(), ", round ", run.round, ": ",
-                               name_of(run.status), ", ", run.reason),
-                           kMaxMessage)
-              << std::endl;
+    notice(cat(run.variant, " ", run.workload(), ", round ", run.round, ": ", name_of(run.status), ", ",
+               run.reason));
     file.add(std::move(run));
   }
 }

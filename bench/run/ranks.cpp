@@ -11,7 +11,6 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <iostream>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -150,9 +149,7 @@ void LaunchedRanks::meet() {
   };
   harness.on_stranger = [told = 0](const std::string& from, const char* why) mutable {
     if (++told > kMostTold) return;
-    std::cerr << cat("stepladder: sent away ", from, ", which ", why,
-                     told == kMostTold ? "; more of them are not told\n" : "\n")
-              << std::flush;
+    notice(cat("sent away ", from, ", which ", why, told == kMostTold ? "; more of them are not told" : ""));
   };
   try {
     meeting_.emplace(
