@@ -2100,7 +2100,7 @@ TEST_F(HarnessCliCampaign, WhatIsMeasuredAgainStaysUntilARunIsFinished) {
 }
 
 TEST_F(HarnessCliCampaign, APartThatCannotBeMeasuredIsToldBeforeAnyIs) {
-  for (const char* wrong : {"--rungs 77", "--rungs 00 --batch 0", "--rungs 00 --seq 9999",
+  for (const char* wrong : {"--rungs 77", "--rungs 00 --batch 99999", "--rungs 00 --seq 9999",
                             "--rungs 00 --data nowhere.txt", "--rungs 00 --warmup 9"}) {
     write_plan(
         {{"good", run_of("00", "--rounds 1")}, {"bad", cat("run --batch 4 --steps 6 --warmup 2 ", wrong)}});

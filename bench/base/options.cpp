@@ -22,12 +22,14 @@ constexpr bool kOptional = false;
 template <class T>
 constexpr bool kOptional<std::optional<T>> = true;
 template <class T>
-constexpr bool kList = std::is_same_v<T, std::vector<std::string>>;
+constexpr bool kList = false;
+template <class T>
+constexpr bool kList<std::vector<T>> = true;
 
 /// "" when `text` is a T within the option's range, else what is wrong with it.
 template <class T>
 std::string problem(const Option& option, const std::string& text) {
-  if constexpr (kOptional<T>) {
+  if constexpr (kOptional<T> || kList<T>) {
     return problem<typename T::value_type>(option, text);
   } else if constexpr (std::is_arithmetic_v<T>) {
     const auto value = number_from<T>(text);
@@ -60,10 +62,11 @@ std::vector<std::string> items_of(const std::string& text) {
 }
 
 /// "" when each item of a list with commas is allowed, else what is wrong with the first that isn't.
+template <class List>
 std::string problem_of_items(const Option& option, const std::string& text) {
   for (const std::string& item : items_of(text)) {
     if (item.empty()) return cat("'", printable(text, 200), "' has an empty item");
-    if (std::string wrong = problem<std::vector<std::string>>(option, item); !wrong.empty()) return wrong;
+    if (std::string wrong = problem<List>(option, item); !wrong.empty()) return wrong;
   }
   return "";
 }
@@ -74,12 +77,15 @@ std::string text_of(const std::string& value) {
 std::string text_of(bool value) {
   return value ? "true" : "false";
 }
-std::string text_of(const std::vector<std::string>& values) {
-  return join(values, ",");
-}
 template <class Number>
 std::string text_of(Number value) {
   return number_text(value);
+}
+template <class T>
+std::string text_of(const std::vector<T>& values) {
+  std::vector<std::string> texts;
+  for (const T& value : values) texts.push_back(text_of(value));
+  return join(texts, ",");
 }
 template <class T>
 std::string text_of(const std::optional<T>& value) {
@@ -177,12 +183,16 @@ void add(CLI::App& app, const Command& command, bool usual_alone) {
             // CLI11's own lists leave empty items out.
             if constexpr (kList<T>)
               if (commas)
-                added = app.add_option_function<T>(
+                added = app.add_option_function<std::vector<std::string>>(
                     flag,
-                    [v](const T& texts) {
+                    [v](const std::vector<std::string>& texts) {
                       v->clear();
                       for (const std::string& text : texts)
-                        for (std::string& item : items_of(text)) v->push_back(std::move(item));
+                        for (std::string& item : items_of(text))
+                          if constexpr (std::is_same_v<T, std::vector<std::string>>)
+                            v->push_back(std::move(item));
+                          else
+                            add_once(*v, *number_from<typename T::value_type>(item));
                     },
                     help);
             if (!added) added = app.add_option(flag, *v, help);
@@ -192,7 +202,7 @@ void add(CLI::App& app, const Command& command, bool usual_alone) {
             else
               added->group(heading(option))->default_str(option.text());
             if constexpr (!kList<T>) added->take_last();
-            const auto problem_here = commas ? problem_of_items : problem<T>;
+            const auto problem_here = commas ? problem_of_items<T> : problem<T>;
             added->check(CLI::Validator(
                 [option, problem_here](std::string& text) { return problem_here(option, text); }, ""));
           }

@@ -30,10 +30,11 @@ struct Allowed {
 struct Option {
   using Value = std::variant<std::string*, bool*, int*, int64_t*, uint64_t*, float*, double*,
                              std::optional<std::string>*, std::optional<int64_t>*, std::optional<float>*,
-                             std::optional<double>*, std::vector<std::string>*>;
+                             std::optional<double>*, std::vector<std::string>*, std::vector<int64_t>*,
+                             std::vector<double>*>;
 
-  std::string name;         // "batch" for --batch
-  Value value;              // a bool is a flag; a vector takes repeated options and lists with commas
+  std::string name;  // "batch" for --batch
+  Value value;       // a bool is a flag; a vector takes repeated options and lists with commas, a number once
   std::string placeholder;  // what help calls the value, its unit if it has one: "N", "FILE", "MS"
   std::string help;
   std::string group = {};  // heading in the help; "" hides the option

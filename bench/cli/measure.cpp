@@ -225,18 +225,6 @@ std::string besides_steps(const std::vector<Run>& runs) {
              " of them before the first (medians of ", counted(std::ssize(besides), "run"), ").\n");
 }
 
-/// A list option's numbers, each once. Throws InputError for one that is not from 1 to `most`.
-std::vector<int64_t> whole_numbers(const char* option, const std::vector<std::string>& texts, int64_t most) {
-  std::vector<int64_t> numbers;
-  for (const std::string& text : texts) {
-    const auto number = number_from<int64_t>(text);
-    if (!number || *number < 1 || *number > most)
-      throw InputError(cat(option, ": '", text, "' is not a whole number from 1 to ", most));
-    add_once(numbers, *number);
-  }
-  return numbers;
-}
-
 bool missed_its_loss(const Run& run) {
   return run.summary && run.summary->to_loss && !run.summary->to_loss->reached;
 }
@@ -285,7 +273,7 @@ std::vector<Option> MeasureOptions::ladder_options() {
 std::vector<Option> MeasureOptions::device_options() {
   return {{"devices", &devices, "LIST",
            "how many devices the rungs for several run on, such as 4 or 1,2,4; default: all that are here",
-           kPlan},
+           kPlan, Allowed{1, kMaxDevices}},
           {"launcher", &launcher.words, "COMMAND",
            "starts their ranks on several machines: 'srun --nodes 2', mpirun, torchrun or a script of yours; "
            "{devices} in it is how many",
@@ -305,7 +293,7 @@ std::vector<Option> MeasureOptions::workload_options(std::vector<Option> plan) {
       {"model", &rung.model, "NAME", cat("one of ", join(Config::names(), ", ")), kWorkload},
       {"batch", &batch, "LIST",
        "sequences in a batch; 16,64 measures both; default: the preset's, and what 14_large_batch finds",
-       kWorkload},
+       kWorkload, Allowed{1, kMaxWorkload}},
       {"seq", &rung.seq, "N", "tokens of a sequence", kWorkload, {1, kMaxWorkload}},
       {"steps", &steps, "N", "optimizer steps of a run, warm-up included", kWorkload, {1, kMost}},
       {"warmup", &warmup, "N", "first steps that are left out of the summary", kWorkload, {0, kMost}},
@@ -358,7 +346,7 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
   const Preset& preset = preset_for(options.preset, device);
   const WorkloadDefaults& usual = plan.ladder.workload;
   if (!options.batch.empty())
-    plan.batch = whole_numbers("--batch", options.batch, kMaxWorkload);
+    plan.batch = options.batch;
   else
     plan.batch = usual.batch.empty() ? preset.batch : usual.batch;
   const bool one_batch = !options.batch.empty() || !usual.batch.empty();
@@ -420,7 +408,7 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
   plan.device = device;
   plan.timeout_s = options.timeout;
   plan.devices_present = probe.devices;
-  plan.devices = whole_numbers("--devices", options.devices, kMaxDevices);
+  plan.devices = options.devices;
   plan.launcher = options.launcher;
   check_devices(plan);
   if (options.rung.dtype &&

@@ -29,7 +29,8 @@ struct MeasureOptions {
                               *kLoss = "Until a loss, or to a certificate";
 
   std::string preset, ladder, python = "python3";
-  std::vector<std::string> rungs = {"all"}, batch;
+  std::vector<std::string> rungs = {"all"};
+  std::vector<int64_t> batch, devices;
   std::optional<int64_t> steps, warmup, rounds, max_rounds;
   std::string order = "abba", max_time;
   uint64_t order_seed = 1337;
@@ -42,7 +43,6 @@ struct MeasureOptions {
   bool brief = false;       // prints a line per certificate in place of the report
   bool check_only = false;  // for a campaign's parts: says what is wrong, measures nothing
   double timeout = 1800.0;
-  std::vector<std::string> devices;
   Launcher launcher;
 
   /// Options of commands that write a results file: workload_options(), how often, until when, and where

@@ -24,7 +24,9 @@ constexpr size_t kShown = 3;  // trials of each contest, in the terminal
 struct TuneOptions {
   static constexpr const char* kTrials = "Trials";
 
-  std::vector<std::string> peers, lr, steps, warmups, decays;
+  std::vector<std::string> peers;
+  std::vector<int64_t> steps, warmups = {10};
+  std::vector<double> lr, decays = {0.1};
   MeasureOptions measure;
 
   TuneOptions() { measure.rung.seed = 1; }  // `run` begins with another: the seeds compared later are fresh
@@ -46,10 +48,11 @@ struct TuneOptions {
       if (option.name == "eval-every")
         option.help = "steps between validation losses; 0: a tenth of a trial's";
     return std::vector<Option>{
-               {"steps", &steps, "LIST", "how long a trial is: its rate decays until then", kTrials},
-               {"lr", &lr, "LIST", "learning rates after the warm-up", kTrials},
-               {"warmup-lr-steps", &warmups, "LIST", "steps of linear warm-up; default: 10", kTrials},
-               {"decay-to", &decays, "LIST", "shares of --lr at the end of a trial; default: 0.1", kTrials},
+               {"steps", &steps, "LIST", "how long a trial is: its rate decays until then", kTrials,
+                Allowed{1, 1e6}},
+               {"lr", &lr, "LIST", "learning rates after the warm-up", kTrials, Allowed{1e-9, 100}},
+               {"warmup-lr-steps", &warmups, "LIST", "steps of linear warm-up", kTrials, Allowed{0, 1e6}},
+               {"decay-to", &decays, "LIST", "shares of --lr at the end of a trial", kTrials, Allowed{0, 1}},
                {"seeds", &measure.seeds, "N", "runs of each trial, from --seed on; default: 1", kTrials,
                 Allowed{1, 1000}},
                {"max-time", &measure.max_time, "DURATION",
@@ -67,20 +70,6 @@ struct TuneOptions {
   }
 };
 
-/// A list option's numbers. Throws InputError for one that is not from `least` to `most`.
-std::vector<double> numbers(const char* option, const std::vector<std::string>& texts, double least,
-                            double most, bool whole) {
-  std::vector<double> all;
-  for (const std::string& text : texts) {
-    const auto number = number_from<double>(text);
-    if (!number || !(*number >= least && *number <= most) || (whole && *number != std::floor(*number)))
-      throw InputError(cat(option, ": '", text, "' is not a ", whole ? "whole " : "", "number from ",
-                           number_text(least), " to ", number_text(most)));
-    add_once(all, *number);
-  }
-  return all;
-}
-
 /// A schedule that is tried.
 struct Schedule {
   int64_t steps, warmup;
@@ -89,23 +78,17 @@ struct Schedule {
 
 /// All schedules asked for, the shortest first.
 std::vector<Schedule> schedules(const TuneOptions& options) {
-  std::vector<double> steps = numbers("--steps", options.steps, 1, 1e6, true);
-  const std::vector<double> rates = numbers("--lr", options.lr, 1e-9, 100, false);
-  const auto or_usual = [](const std::vector<std::string>& given, const char* usual) {
-    return given.empty() ? std::vector<std::string>{usual} : given;
-  };
-  const auto warmups = numbers("--warmup-lr-steps", or_usual(options.warmups, "10"), 0, 1e6, true),
-             shares = numbers("--decay-to", or_usual(options.decays, "0.1"), 0, 1, false);
-  if (steps.empty() || rates.empty())
+  if (options.steps.empty() || options.lr.empty())
     throw InputError("tune: which trials? give --steps and --lr, such as --steps 400,800 --lr 3e-4,1e-3");
+  std::vector<int64_t> steps = options.steps;
   std::ranges::sort(steps);
-  if (const double warmup = std::ranges::max(warmups); warmup >= steps.front())
+  if (const int64_t warmup = std::ranges::max(options.warmups); warmup >= steps.front())
     throw InputError(cat("--warmup-lr-steps ", warmup, " leaves none of --steps ", steps.front()));
   std::vector<Schedule> all;
-  for (const double length : steps)
-    for (const double share : shares)
-      for (const double warmup : warmups)
-        for (const double lr : rates) all.push_back({std::llround(length), std::llround(warmup), share, lr});
+  for (const int64_t length : steps)
+    for (const double share : options.decays)
+      for (const int64_t warmup : options.warmups)
+        for (const double lr : options.lr) all.push_back({length, warmup, share, lr});
   return all;
 }
 
