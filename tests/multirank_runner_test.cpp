@@ -275,8 +275,8 @@ TEST_P(OwnRanks, AStoppedRankEndsTheJobAndIsNamed) {
 
 Plan plan_of(std::vector<int64_t> devices, int64_t present) {
   Plan plan;
-  plan.programs = {Program{.variant = "one", .command = {kArguments}, .native = true},
-                   Program{.variant = "several", .command = {kArguments}, .devices = 2, .native = true}};
+  plan.programs = {Program{{.command = {kArguments}, .native = true}, "one"},
+                   Program{{.command = {kArguments}, .devices = 2, .native = true}, "several"}};
   plan.batch = {16, 64};
   plan.devices = std::move(devices);
   plan.devices_present = present;
@@ -336,8 +336,7 @@ TEST(PlanOfDevices, ApartRunsTheSameOnEachDeviceByItself) {
   Plan plan = plan_of({1, 4}, 4);
   plan.batch = {16};
   plan.independent_ranks = true;
-  plan.programs.push_back(
-      {.variant = "peer", .peer = "pytorch", .command = {"peer"}, .devices = 2, .folder = "/"});
+  plan.programs.push_back({{.command = {"peer"}, .devices = 2}, "peer", "pytorch", "/"});
   EXPECT_EQ(planned(plan),
             (std::vector<std::string>{"one B=16 x1", "several B=16 x1", "several B=16 x4",
                                       "several B=16 x4 independent", "peer B=16 x1", "peer B=16 x4"}));

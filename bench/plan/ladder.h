@@ -14,20 +14,14 @@
 
 namespace stepladder {
 
-/// One row of a ladder file.
-struct Rung {
+/// One row of a ladder file; its command runs in the ladder's folder.
+struct Rung : TrainerSpec {
   std::string name;  // "01_causal_mask"
   /// The rung whose executable this rung runs: itself, or a rung that differs only by batch or ladder.
   std::string trainer;
   std::string parent;  // the rung that this one changes; "" for the first
   std::string group;   // "fused kernels", a group that published tables have as one step; or ""
   std::string changes;
-  int compute_capability = 0;                     // least that the rung needs, 80 for sm_80; 0: any
-  int devices = 1;                                // fewest devices that it runs on
-  std::optional<MathMode> math = MathMode::fp32;  // nothing if a ladder file leaves it out
-  double tolerance = 0.0;  // most relative difference of a step's loss from the first rung's; infinite: any
-  BatchSize batch = BatchSize::usual;
-  int64_t own_batch = 0;  // the batch of BatchSize::own
   /// Whether the rung stands beside the ladder, without a number: no rung builds on it, and it isn't ablated.
   bool beside = false;
   /// Whether its optimizer state is cut into equal parts, one for each device.
@@ -39,20 +33,9 @@ struct Rung {
   /// The later rung that takes this one's place: leaving this one out of the last rung changes nothing. "" if
   /// none.
   std::string subsumed_by;
-
-  /// The command that starts its trainer, in the ladder's folder, with placeholders: "{batch}", "{steps}",
-  /// ...
-  std::vector<std::string> command;
-  bool native = false;  // see Program
-  std::string shown;    // the file that `stepladder diff` shows, from the ladder's folder; "" for none
-
-  // Only rungs of ladder files have the following.
-
-  std::vector<std::string> environment;  // "NAME=value"
-  /// The trainer's source files, among them `shown` and files that its command names. They are hashed, so
-  /// that a change is noticed.
-  std::vector<std::string> sources;
-  std::vector<std::string> version;  // a command whose output is hashed with the sources
+  /// The file that `stepladder diff` shows, from the ladder's folder; "" for none. A ladder file's rung has
+  /// it and files that its command names among its sources.
+  std::string shown;
 
   /// Whether the rung is ablated: its change is merged out of the tuned rung and, alone, into the first rung.
   /// Rungs of another batch, on several devices or beside the ladder are not ablated, nor is the first rung.

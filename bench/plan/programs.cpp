@@ -63,25 +63,15 @@ std::string program_path(const std::string& program) {
 
 /// The program of a rung of a ladder, which stands beside another ladder if it `is_peer`.
 Program program_of(const Rung& rung, const Ladder& of, bool is_peer, const Values& values) {
-  Program program;
+  Program program{rung};
   program.variant = is_peer && rung.name != of.name ? cat(of.name, "/", rung.name) : rung.name;
   program.peer = is_peer ? of.name : "";
-  program.math = rung.math;
-  program.tolerance = rung.tolerance;
-  program.batch = rung.batch;
-  program.own_batch = rung.own_batch;
-  program.devices = rung.devices;
-  program.compute_capability = rung.compute_capability;
   program.folder = of.folder;
   if (!is_told(rung, "model")) program.model = of.workload.model.value_or(of.name);
-  program.sources = rung.sources;
-  program.native = rung.native;
   program.calls_itself = rung.trainer;
   program.takes_python = uses(rung, "python");
-  for (auto [from, to] :
-       {std::pair(&rung.command, &program.command), std::pair(&rung.environment, &program.environment),
-        std::pair(&rung.version, &program.version)})
-    for (const std::string& word : *from) to->push_back(filled(word, values));
+  for (auto* words : {&program.command, &program.environment, &program.version})
+    for (std::string& word : *words) word = filled(word, values);
   return program;
 }
 

@@ -24,26 +24,31 @@ inline std::string unsupported_reason(int compute_capability, const DeviceInfo& 
              ")");
 }
 
-/// A program that speaks the event protocol (bench/run/events.h).
-struct Program {
-  std::string variant;    // "05_mixed_precision", "pytorch/05_mixed_precision", "llmc"
-  std::string peer = {};  // a peer's ladder, measured beside another; "" for that ladder's rungs
+/// What a rung says of its trainer, and the program of a run has from it.
+struct TrainerSpec {
   std::vector<std::string> command = {};          // with placeholders: "{batch}", "{arguments}"
+  std::vector<std::string> environment = {};      // "NAME=value", with placeholders
+  std::vector<std::string> sources = {};          // files that it is made of, in its folder
+  std::vector<std::string> version = {};          // a command whose output counts as a source
   std::optional<MathMode> math = MathMode::fp32;  // of its GEMMs: picks the peak of MFU; none: unknown
-  double tolerance = 0.0;  // relative, between the losses of a rung and the first rung; not for peers
+  /// Most relative difference of a step's loss from the first rung's; infinite: any. Not for peers.
+  double tolerance = 0.0;
   BatchSize batch = BatchSize::usual;
   int64_t own_batch = 0;       // the micro-batch of BatchSize::own
   int64_t devices = 1;         // least number of devices
-  int compute_capability = 0;  // least that a GPU needs, 80 for sm_80
-  std::string folder = {};     // working directory; "" for the current one
-  std::string model = {};      // the model it trains, if its command isn't told one; "" if unknown
-  std::vector<std::string> environment = {};  // "NAME=value", with placeholders
-  std::vector<std::string> sources = {};      // files that it is made of, in its folder
-  std::vector<std::string> version = {};      // a command whose output counts as a source
-  bool takes_python = false;                  // whether --python says which Python runs it
-  /// Whether the program is built on bench/rung: it then takes all of a rung's options, names its source hash
+  int compute_capability = 0;  // least that a GPU needs, 80 for sm_80; 0: any
+  /// Whether the trainer is built on bench/rung: it then takes all of a rung's options, names its source hash
   /// in --version and in each start, and tells its device's clocks and its memory.
   bool native = false;
+};
+
+/// A program that speaks the event protocol (bench/run/events.h).
+struct Program : TrainerSpec {
+  std::string variant = {};       // "05_mixed_precision", "pytorch/05_mixed_precision", "llmc"
+  std::string peer = {};          // a peer's ladder, measured beside another; "" for that ladder's rungs
+  std::string folder = {};        // working directory; "" for the current one
+  std::string model = {};         // the model it trains, if its command isn't told one; "" if unknown
+  bool takes_python = false;      // whether --python says which Python runs it
   std::string calls_itself = {};  // a native program's variant in its events; "" for `variant`
 
   /// A hash of what the program was built from: for a native program, the one that --version names after
