@@ -6,10 +6,11 @@
 #include <algorithm>
 #include <functional>
 #include <iostream>
-#include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "bench/rung/ceilings.h"
 #include "model/gpt2.h"
 #include "model/half.h"
 #include "model/muon.h"
@@ -336,36 +337,23 @@ const std::vector<OpBenchmark>& op_benchmarks() {
 /// A backend with its workspace and its ceilings.
 class Machine {
  public:
-  Machine(std::shared_ptr<Ops> backend, const Config& shapes) : ops(std::move(backend)), config(shapes) {
-    Arena planned;
-    ops->device().bind_workspace(planned, config);
-    workspace_ = std::make_unique<Arena>(*ops, planned.bytes());
-    ops->device().bind_workspace(*workspace_, config);
-  }
+  Machine(std::shared_ptr<Ops> backend, const Config& shapes) : ops(std::move(backend)), config(shapes) {}
   double seconds(const Call& call) const {
     ops->device().start_timer();
     call();
     ops->device().stop_timer();
     return ops->device().elapsed().ms * 1e-3;
   }
-  /// Bytes/s of a copy through more than the caches hold, FLOP/s of a square matmul; the best of ten.
-  struct Ceiling {
-    double bytes_per_second, flops_per_second;
-  };
-  const Ceiling& ceiling(DType type) {
-    const auto [at, is_new] = ceilings_.try_emplace(type);
-    if (is_new) {
-      const int64_t side = config.B * config.T >= 4096 ? 8192 : 1024;
-      at->second = {best(
-                        [&](Operands& o) {
-                          const Shape all{kRotated / 2 / static_cast<int64_t>(size_of(type))};
-                          const Tensor a = o.x(all), b = o.x(all);
-                          return Call([=, &o] { o.ops(Copy{a, b}); });
-                        },
-                        type, &Total::bytes),
-                    best([&](Operands& o) { return product(o, side, side, side); }, type, &Total::flops)};
-    }
-    return at->second;
+  /// The rates of a copy and of square matmuls. The first call measures them, then binds the workspace for
+  /// other ops.
+  const Ceilings& ceilings() {
+    if (ceilings_) return *ceilings_;
+    ceilings_ = measure_ceilings(*ops, config);
+    Arena planned;
+    ops->device().bind_workspace(planned, config);
+    workspace_.emplace(*ops, planned.bytes());
+    ops->device().bind_workspace(*workspace_, config);
+    return *ceilings_;
   }
 
   /// Bytes of an op's operands.
@@ -380,28 +368,15 @@ class Machine {
   const Config config;
 
  private:
-  double best(const std::function<Call(Operands&)>& make, DType type, double Total::*amount) const {
-    Arena arena(*ops, planned_bytes(make, type));
-    Operands operands(*ops, arena, config, type);
-    const Call call = make(operands);
-    double once = 0.0, rate = 0.0;
-    {
-      const Total total(*ops);
-      call();
-      once = total.*amount;
-    }
-    for (int i = 0; i < 10; ++i) rate = std::max(rate, once / seconds(call));
-    return rate;
-  }
-
-  std::unique_ptr<Arena> workspace_;
-  std::map<DType, Ceiling> ceilings_;
+  std::optional<Arena> workspace_;
+  std::optional<Ceilings> ceilings_;
 };
 
 [[maybe_unused]]  // in clang's analyzer, see below
 void run(benchmark::State& state, const OpBenchmark& op, Machine& machine, DType type) {
   Ops& ops = *machine.ops;
-  const Machine::Ceiling& ceiling = machine.ceiling(type);
+  const Ceilings& ceilings = machine.ceilings();
+  const MathMode math = type == DType::f32 ? MathMode::fp32 : MathMode::half;
   const int64_t bytes_of_one = machine.planned_bytes(op.make, type);
   double op_bytes = 0.0, op_flops = 0.0;
   {
@@ -429,8 +404,7 @@ void run(benchmark::State& state, const OpBenchmark& op, Machine& machine, DType
   const double bytes = op_bytes * runs / total, flops = op_flops * runs / total;
   state.counters["bytes/s"] = bytes;
   if (op_flops > 0) state.counters["FLOP/s"] = flops;
-  state.counters["%ceiling"] =
-      100 * std::max(bytes / ceiling.bytes_per_second, flops / ceiling.flops_per_second);
+  state.counters["%ceiling"] = 100 * ceilings.floor_ms(op_bytes, op_flops, math) * 1e-3 * runs / total;
 }
 
 /// Registers every op, "cuda/matmul/qkv/bf16", for each backend that is here and each type.
