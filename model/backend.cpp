@@ -5,7 +5,7 @@
 namespace stepladder {
 
 #ifndef STEPLADDER_CUDA
-std::unique_ptr<Backend> make_cuda_backend(int, const OpsOptions&) {
+std::unique_ptr<Ops> make_cuda_ops(int, const OpsOptions&) {
   throw UnsupportedError("this build has no CUDA backend: configure with -DSTEPLADDER_CUDA=ON");
 }
 
@@ -22,14 +22,6 @@ const CudaLibraries& cuda_libraries() {
 int device_count(const std::string& backend) {
   const int devices = backend == "cpu" ? 0 : cuda_device_count();
   return devices > 0 ? devices : 1;
-}
-
-std::unique_ptr<Ops> make_cpu_ops(int threads) {
-  return std::make_unique<Ops>(make_cpu_backend(threads));
-}
-
-std::unique_ptr<Ops> make_cuda_ops(int index, const OpsOptions& options) {
-  return std::make_unique<Ops>(make_cuda_backend(index, options));
 }
 
 std::unique_ptr<Ops> make_ops(const std::string& backend, int device, const OpsOptions& options) {

@@ -77,7 +77,7 @@ struct Elapsed {
   std::optional<double> cycles;  // SM cycles, the mean over all SMs; with OpsOptions::count_cycles on CUDA
 };
 
-/// Memory, clock and state of a device. Ops are queued in order on one stream.
+/// The ops, memory, clock and state of a device. Ops are queued in order on one stream.
 class Device {
  public:
   Device() = default;
@@ -85,6 +85,8 @@ class Device {
   Device& operator=(const Device&) = delete;
   virtual ~Device() = default;
 
+  /// Queues an op, which has been checked; it may run after the call returns.
+  virtual void run(const AnyOp& op) = 0;
   virtual DeviceInfo info() const = 0;
   virtual MemoryInfo memory() = 0;
   /// One block of device memory, 256-byte aligned, freed with its owner. Throws OutOfMemoryError.
@@ -114,7 +116,7 @@ class Device {
 /// dependent launch; sm_90).
 enum class Launch { in_turn, early };
 
-/// Work prepared ahead of time. A backend without graphs runs the work op by op.
+/// Work prepared ahead of time. This base is the graph of a backend without any: it runs the work op by op.
 class Graph {
  public:
   Graph() = default;
@@ -126,11 +128,11 @@ class Graph {
   /// does nothing on a backend with one algorithm. Results and accumulators of `work` are left undefined.
   /// Algorithms in cache_dir are not measured again, unless OpsOptions::search_again is set. With
   /// OpsOptions::deterministic, runs `work` without a search.
-  virtual void search(const std::function<void()>& work) = 0;
+  virtual void search(const std::function<void()>& /*work*/) {}
   /// Records the ops of `work` without running them (CUDA: as one graph); each call of the result runs them
   /// with one launch. `work` must not wait for the device.
-  virtual std::function<void()> record(const std::function<void()>& work, Launch launch) = 0;
-  virtual CompileInfo info() const = 0;
+  virtual std::function<void()> record(const std::function<void()>& work, Launch /*launch*/) { return work; }
+  virtual CompileInfo info() const { return {}; }
 };
 
 /// Communication among ranks. In a world of 1 these functions do nothing.
@@ -163,30 +165,15 @@ class Collectives {
   virtual void wait(int64_t allow_pending) = 0;
 };
 
-class Backend {
- public:
-  Backend() = default;
-  Backend(const Backend&) = delete;
-  Backend& operator=(const Backend&) = delete;
-  virtual ~Backend() = default;
-
-  /// Queues an op, which has been checked; it may run after the call returns.
-  virtual void run(const AnyOp& op) = 0;
-  virtual Device& device() = 0;
-  virtual Graph& graph() = 0;
-  virtual Collectives& collectives() = 0;
+struct Backend {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Graph> graph;
+  std::unique_ptr<Collectives> collectives;
 };
 
-/// The reference backend, which runs on every machine: statistics in double, products through CBLAS.
-/// `threads` 0 stands for OMP_NUM_THREADS where it is set, else for one thread for each usable core.
-std::unique_ptr<Backend> make_cpu_backend(int threads = 0);
 /// How many devices `backend` has: 1 for the CPU; for "cuda", or "auto" with a CUDA device, as many as this
 /// process may use. Creates no context.
 int device_count(const std::string& backend);
 int cuda_device_count();
-
-/// The CUDA backend on device `index`. Throws UnsupportedError without a usable device or in a build without
-/// CUDA.
-std::unique_ptr<Backend> make_cuda_backend(int index, const OpsOptions& options);
 
 }  // namespace stepladder

@@ -50,7 +50,7 @@ class OpObserver {
 
 class Ops final {
  public:
-  explicit Ops(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {}
+  explicit Ops(Backend backend) : backend_(std::move(backend)) {}
   Ops(const Ops&) = delete;
   Ops& operator=(const Ops&) = delete;
 
@@ -58,35 +58,37 @@ class Ops final {
   /// fit.
   void operator()(const AnyOp& op);
 
-  Device& device() { return backend_->device(); }
-  const Graph& graph() const { return backend_->graph(); }
+  Device& device() { return *backend_.device; }
+  const Graph& graph() const { return *backend_.graph; }
   /// These call the functions of Device, Graph and Collectives of the same name, which are described there.
   void synchronize() { device().synchronize(); }
   void set_matmul_precision(Precision precision);
   void phase(const char* name, int64_t layer = -1);
   void search(const std::function<void()>& work);
   std::function<void()> record(const std::function<void()>& work, Launch launch = Launch::in_turn);
-  void join(Rendezvous& ranks) { backend_->collectives().join(ranks); }
-  int rank() const { return backend_->collectives().rank(); }
-  int world() const { return backend_->collectives().world(); }
+  void join(Rendezvous& ranks) { backend_.collectives->join(ranks); }
+  int rank() const { return backend_.collectives->rank(); }
+  int world() const { return backend_.collectives->world(); }
   void use_copy_engines(const Arena& arena, const Tensor& receive_buffer) {
-    backend_->collectives().use_copy_engines(arena, receive_buffer);
+    backend_.collectives->use_copy_engines(arena, receive_buffer);
   }
   void collective(Collective what, std::span<const Tensor> bucket);
-  void wait_for_collectives(int64_t allow_pending = 0) { backend_->collectives().wait(allow_pending); }
+  void wait_for_collectives(int64_t allow_pending = 0) { backend_.collectives->wait(allow_pending); }
 
   /// From now on `observer` (nullptr: none) sees all ops and collectives. It must outlive this Ops, or live
   /// until the next call of observe().
   void observe(OpObserver* observer) { observer_ = observer; }
 
  private:
-  const std::unique_ptr<Backend> backend_;
+  const Backend backend_;
   OpObserver* observer_ = nullptr;
   Precision precision_ = Precision::fp32;  // precision of f32 products
 };
 
-/// Ops on a new backend, with the arguments of make_cpu_backend() and make_cuda_backend().
+/// Ops on the reference backend, which runs on every machine: statistics in double, products through CBLAS.
+/// `threads` 0 stands for OMP_NUM_THREADS where it is set, else for one thread for each usable core.
 std::unique_ptr<Ops> make_cpu_ops(int threads = 0);
+/// Ops on CUDA device `index`. Throws UnsupportedError without a usable device or in a build without CUDA.
 std::unique_ptr<Ops> make_cuda_ops(int index = 0, const OpsOptions& options = {});
 /// Ops on the backend of this name: "cpu", "cuda" on device `device`, or "auto": cuda where there is a
 /// device. Throws InputError for another name.

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "model/cpu/cpu.h"
+
 namespace stepladder {
 namespace {
 
@@ -116,11 +118,12 @@ TEST_F(FeedTest, CanGoWhileItReadsAhead) {
 TEST(Feed, EndsWhereTheDeviceHasFailed) {
   /// A CPU device that has failed for good, as a GPU does: every wait throws.
   struct Failed final : Device {
-    std::unique_ptr<Backend> cpu = make_cpu_backend(1);
-    DeviceInfo info() const override { return cpu->device().info(); }
-    MemoryInfo memory() override { return cpu->device().memory(); }
-    std::shared_ptr<void> allocate(size_t bytes) override { return cpu->device().allocate(bytes); }
-    std::shared_ptr<void> allocate_host(size_t bytes) override { return cpu->device().allocate_host(bytes); }
+    Cpu cpu{1};
+    void run(const AnyOp& op) override { cpu.run(op); }
+    DeviceInfo info() const override { return cpu.info(); }
+    MemoryInfo memory() override { return cpu.memory(); }
+    std::shared_ptr<void> allocate(size_t bytes) override { return cpu.allocate(bytes); }
+    std::shared_ptr<void> allocate_host(size_t bytes) override { return cpu.allocate_host(bytes); }
     void bind_workspace(Arena&, const Config&) override {}
     void set_matmul_precision(Precision) override {}
     void synchronize() override { throw Error("uncorrectable ECC error"); }
@@ -130,14 +133,7 @@ TEST(Feed, EndsWhereTheDeviceHasFailed) {
     Elapsed elapsed() override { return {}; }
     std::unique_ptr<Tracer> make_tracer() override { return nullptr; }
   };
-  struct Backed final : Backend {
-    Failed failed;
-    void run(const AnyOp& op) override { failed.cpu->run(op); }
-    Device& device() override { return failed; }
-    Graph& graph() override { return failed.cpu->graph(); }
-    Collectives& collectives() override { return failed.cpu->collectives(); }
-  };
-  Ops ops(std::make_unique<Backed>());
+  Ops ops(Backend{std::make_unique<Failed>(), {}, {}});
   Arena arena(ops, 1 << 20);
   const auto train = [&] {
     const Feed feed(ops, arena, small_config());

@@ -32,6 +32,7 @@ class Cpu final : public Device {
 
   explicit Cpu(int threads_to_use);
 
+  void run(const AnyOp& op) override { op.run(*this); }
   DeviceInfo info() const override;
   MemoryInfo memory() override;
   std::shared_ptr<void> allocate(size_t bytes) override;

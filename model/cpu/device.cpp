@@ -145,34 +145,9 @@ std::shared_ptr<void> Cpu::allocate(size_t bytes) {
           }};
 }
 
-namespace {
-
-/// A backend without graphs: replaying a recording calls its ops again.
-class NoGraph final : public Graph {
- public:
-  void search(const std::function<void()>&) override {}
-  std::function<void()> record(const std::function<void()>& work, Launch) override { return work; }
-  CompileInfo info() const override { return {}; }
-};
-
-class CpuBackend final : public Backend {
- public:
-  explicit CpuBackend(int threads) : cpu_(threads) {}
-  void run(const AnyOp& op) override { op.run(cpu_); }
-  Device& device() override { return cpu_; }
-  Graph& graph() override { return graph_; }
-  Collectives& collectives() override { return *collectives_; }
-
- private:
-  Cpu cpu_;
-  NoGraph graph_;
-  const std::unique_ptr<Collectives> collectives_ = make_mpi_collectives();
-};
-
-}  // namespace
-
-std::unique_ptr<Backend> make_cpu_backend(int threads) {
-  return std::make_unique<CpuBackend>(threads);
+std::unique_ptr<Ops> make_cpu_ops(int threads) {
+  return std::make_unique<Ops>(
+      Backend{std::make_unique<Cpu>(threads), std::make_unique<Graph>(), make_mpi_collectives()});
 }
 
 }  // namespace stepladder

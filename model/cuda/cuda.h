@@ -35,6 +35,7 @@ class Cuda final : public Device {
   Cuda(int index, const OpsOptions& options);
   ~Cuda() override;
 
+  void run(const AnyOp& op) override;
   DeviceInfo info() const override;
   /// process_peak is the most that the whole device had in use at any call of memory(), context and loaded
   /// code included; the runtime does not tell processes apart, so other processes on the device count too.

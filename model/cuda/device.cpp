@@ -5,6 +5,7 @@
 #include <climits>
 #include <cstdio>
 #include <string>
+#include <utility>
 
 #include "model/cuda/cuda.h"
 #include "model/cuda/matmul_plans.h"
@@ -121,6 +122,11 @@ Cuda::Cuda(int device, const OpsOptions& how)
 
 Cuda::~Cuda() {
   phase(nullptr, -1);
+}
+
+void Cuda::run(const AnyOp& op) {
+  const Range range(op.name());
+  op.run(*this);
 }
 
 DeviceInfo Cuda::info() const {
@@ -240,31 +246,11 @@ Elapsed Cuda::elapsed() {
   return {ms, sm_clocks_->cycles()};
 }
 
-namespace {
-
-class CudaBackend final : public Backend {
- public:
-  CudaBackend(int index, const OpsOptions& options)
-      : cuda_(index, options), graphs_(make_cuda_graphs(cuda_)), collectives_(make_nccl_collectives(cuda_)) {}
-
-  void run(const AnyOp& op) override {
-    const Range range(op.name());
-    op.run(cuda_);
-  }
-  Device& device() override { return cuda_; }
-  Graph& graph() override { return *graphs_; }
-  Collectives& collectives() override { return *collectives_; }
-
- private:
-  Cuda cuda_;
-  std::unique_ptr<Graph> graphs_;
-  std::unique_ptr<Collectives> collectives_;
-};
-
-}  // namespace
-
-std::unique_ptr<Backend> make_cuda_backend(int index, const OpsOptions& options) {
-  return std::make_unique<CudaBackend>(index, options);
+std::unique_ptr<Ops> make_cuda_ops(int index, const OpsOptions& options) {
+  auto cuda = std::make_unique<Cuda>(index, options);
+  auto graph = make_cuda_graphs(*cuda);
+  auto collectives = make_nccl_collectives(*cuda);
+  return std::make_unique<Ops>(Backend{std::move(cuda), std::move(graph), std::move(collectives)});
 }
 
 }  // namespace stepladder
