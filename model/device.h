@@ -1,6 +1,7 @@
 // A backend: a device, its graphs, its collectives, and the ops it runs.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -69,6 +70,25 @@ struct MemoryInfo {
   int64_t reserved_peak = 0;  // allocated by this backend from the driver or the OS
   int64_t process_peak = 0;   // whole process as the device (or the OS, for the CPU) sees it
   std::string limit{};        // ends error messages where a limit lowers `free`: "; or raise ..."
+};
+
+/// Counts the bytes of blocks, which may outlive this and their device.
+class HeldBytes {
+ public:
+  /// Owns `block` and counts its bytes until `free` is called for it.
+  std::shared_ptr<void> hold(void* block, size_t bytes, void (*free)(void*)) {
+    *now_ += bytes;
+    peak_ = std::max(peak_, *now_);
+    return {block, [now = now_, bytes, free](void* p) {
+              free(p);
+              *now -= bytes;
+            }};
+  }
+  int64_t peak() const { return static_cast<int64_t>(peak_); }
+
+ private:
+  const std::shared_ptr<size_t> now_ = std::make_shared<size_t>(0);
+  size_t peak_ = 0;
 };
 
 /// Time, and cycles, on a device between start_timer() and stop_timer().

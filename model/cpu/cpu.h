@@ -119,12 +119,7 @@ class Cpu final : public Device {
   Tensor order;  // (B*T) scratch: rows sorted by token
 
  private:
-  /// Bytes handed out by allocate(); blocks may outlive the backend.
-  struct Allocated {
-    int64_t now = 0, peak = 0;
-  };
-
-  const std::shared_ptr<Allocated> allocated_ = std::make_shared<Allocated>();
+  HeldBytes allocated_;
   Precision precision_ = Precision::fp32;
   Tensor scratch_;  // (threads, kScratch)
   std::chrono::steady_clock::time_point start_, stop_;

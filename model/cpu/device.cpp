@@ -115,7 +115,7 @@ DeviceInfo Cpu::info() const {
 
 MemoryInfo Cpu::memory() {
   MemoryInfo memory{.free = std::min(bytes_after("/proc/meminfo", "MemAvailable:"), group_limit().free),
-                    .reserved_peak = allocated_->peak,
+                    .reserved_peak = allocated_.peak(),
                     .process_peak = bytes_after("/proc/self/status", "VmHWM:")};
   if (threads > usable_cores()) memory.limit = cat("; or lower OMP_NUM_THREADS from ", threads);
   if (const auto left = mappable_bytes(); left && left->bytes - threads * kMappedByThread < memory.free) {
@@ -136,13 +136,7 @@ std::shared_ptr<void> Cpu::allocate(size_t bytes) {
     throw OutOfMemoryError(cat("out of memory: ", bytes, " bytes wanted, ", available.free,
                                " available: ask for less, such as a smaller batch or model",
                                available.limit));
-  const auto size = static_cast<int64_t>(bytes);
-  allocated_->now += size;
-  allocated_->peak = std::max(allocated_->peak, allocated_->now);
-  return {block, [allocated = allocated_, size](void* p) {
-            std::free(p);
-            allocated->now -= size;
-          }};
+  return allocated_.hold(block, bytes, std::free);
 }
 
 std::unique_ptr<Ops> make_cpu_ops(int threads) {

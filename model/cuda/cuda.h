@@ -87,11 +87,6 @@ class Cuda final : public Device {
   Tensor gemm_scratch;  // the libraries' workspace too: products on one stream take turns
 
  private:
-  /// Bytes held through allocate(); outlives this object in the deleters of its blocks.
-  struct Reserved {
-    int64_t now = 0, peak = 0;
-  };
-
   /// The least compute capability of this build's code for the current device: 90 for sm_90. Throws where the
   /// build has no such code.
   static int kernel_image();  // elementwise.cu
@@ -106,7 +101,7 @@ class Cuda final : public Device {
   std::optional<SmClocks> sm_clocks_;  // set where cycles are counted
   cublasComputeType_t compute_type_ = CUBLAS_COMPUTE_32F;
   std::string attention_;  // DeviceInfo::attention
-  std::shared_ptr<Reserved> reserved_ = std::make_shared<Reserved>();
+  HeldBytes reserved_;
   int64_t process_peak_ = 0;
   std::string phase_;  // the phase whose range is open; "": none
   bool in_layer_ = false;

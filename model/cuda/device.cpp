@@ -152,7 +152,7 @@ MemoryInfo Cuda::memory() {
   process_peak_ = std::max(process_peak_, static_cast<int64_t>(total - free));
   return {.free = static_cast<int64_t>(free),
           .later = collective_stream ? kLater + kLaterForNccl : kLater,
-          .reserved_peak = reserved_->peak,
+          .reserved_peak = reserved_.peak(),
           .process_peak = process_peak_};
 }
 
@@ -164,13 +164,7 @@ std::shared_ptr<void> Cuda::allocate(size_t bytes) {
     throw OutOfMemoryError(cat("out of device memory: ", bytes, " bytes wanted, ", memory().free, " free"));
   }
   CUDA_CHECK(error);
-  const auto size = static_cast<int64_t>(bytes);
-  reserved_->now += size;
-  reserved_->peak = std::max(reserved_->peak, reserved_->now);
-  return {block, [reserved = reserved_, size](void* p) {
-            CUDA_CHECK_NOEXCEPT(cudaFree(p));
-            reserved->now -= size;
-          }};
+  return reserved_.hold(block, bytes, [](void* p) { CUDA_CHECK_NOEXCEPT(cudaFree(p)); });
 }
 
 void Cuda::bind_workspace(Arena& arena, const Config& config) {
