@@ -268,7 +268,6 @@ const std::vector<OpBenchmark>& op_benchmarks() {
       ROW(BiasGeluForward{o.wide(), o.wide(), o.x({4 * o.C})}),
       ROW(GeluForward{o.wide(), o.wide()}),
       ROW(GeluBackward{o.wide(), o.wide(), o.wide()}),
-      ROW(BiasReluSquaredForward{o.wide(), o.wide(), o.x({4 * o.C})}),
       ROW(ReluSquaredForward{o.wide(), o.wide()}),
       ROW(ReluSquaredBackward{o.wide(), o.wide(), o.wide()}),
       ROW(RotaryTable{o.angles()}),

@@ -260,8 +260,6 @@ TEST_P(FusedGpuTest, GeluIsFlatFarOut) {
 TEST_P(FusedGpuTest, ReluSquaredAgrees) {
   for (const Shape& s : {Shape{1, 1}, Shape{13, 48}, Shape{3, 7, 77}, Shape{1000, 3072}, Shape{2, 5, 1025}}) {
     const Array x = fractions(s);
-    expect_agreement(named("bias_relu_squared_forward", s), {result(s), inout(x), fractions({s[-1]})}, kExact,
-                     CALL(BiasReluSquaredForward{t[0], t[1], t[2]}));
     expect_agreement(named("relu_squared_forward", s), {result(s), x}, kExact,
                      CALL(ReluSquaredForward{t[0], t[1]}));
     expect_agreement(named("relu_squared_backward", s), {result(s), values(s), x}, kExact,

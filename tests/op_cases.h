@@ -307,8 +307,6 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
       {"gelu_forward", CASE(GeluForward{c.set("out"), c.in("x")})},
       {"gelu_backward", CASE(GeluBackward{c.set("dx", {"dout"}), c.in("dout"), c.in("x")})},
 
-      {"bias_relu_squared_forward",
-       CASE(BiasReluSquaredForward{c.set("out"), c.add("x"), c.in("bias")})},
       {"relu_squared_forward", CASE(ReluSquaredForward{c.set("out"), c.in("x")})},
       {"relu_squared_backward", CASE(ReluSquaredBackward{c.set("dx", {"dout"}), c.in("dout"), c.in("x")})},
 

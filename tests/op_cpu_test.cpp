@@ -89,8 +89,7 @@ TEST(OpCpu, RoundsOnceWith16BitOperands) {
   const auto backend = make_cpu_ops();
   Ops& ops = *backend;
   // Outputs computed from an intermediate result as stored, so rounded twice.
-  const std::set<std::string> read_back = {"layernorm_backward/dbias", "bias_gelu_forward/out",
-                                           "bias_relu_squared_forward/out"};
+  const std::set<std::string> read_back = {"layernorm_backward/dbias", "bias_gelu_forward/out"};
   for_each_op_case(
       ops, [&](const OpCaseFile& file, Arena& arena, const std::string& name, const std::string& op) {
         for (DType type : {DType::bf16, DType::f16}) {
@@ -525,9 +524,8 @@ std::vector<float> outputs_of_large_ops(int threads) {
     ops(BiasGeluForward{act, pre, fcb});
     ops(GeluBackward{dact, dact, pre});
     keep(pre), keep(act), keep(dact);
-    ops(BiasReluSquaredForward{act, pre, fcb});
     ops(ReluSquaredBackward{dact, act, pre});
-    keep(act), keep(dact);
+    keep(dact);
     ops(ReluSquaredForward{act, dact});
     keep(act);
 
@@ -970,7 +968,6 @@ TEST(OpCpu, MisfitShapesAndTypesThrowNamingTheOp) {
   expect_refused("layernorm_backward", LayerNormBackward{m, NormParams{w, w}, v, m, NormInput{m, v, v}, w});
   expect_refused("bias_gelu_forward", BiasGeluForward{m, m, v});
   expect_refused("gelu_backward", GeluBackward{m, m, t});
-  expect_refused("bias_relu_squared_forward", BiasReluSquaredForward{m, m, v});
   expect_refused("relu_squared_forward", ReluSquaredForward{m, t});
   expect_refused("relu_squared_forward", ReluSquaredForward{low, m});
   expect_refused("relu_squared_backward", ReluSquaredBackward{m, m, t});

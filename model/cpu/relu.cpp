@@ -4,11 +4,6 @@
 
 namespace stepladder {
 
-void BiasReluSquaredForward::run(Cpu& cpu) const {
-  cpu.map_columns(x, bias, {x}, [](float bias, float x) { return x + bias; });
-  cpu.map(out, {x}, [](float x) { return relu_squared(x); });
-}
-
 void ReluSquaredForward::run(Cpu& cpu) const {
   cpu.map(out, {x}, [](float x) { return relu_squared(x); });
 }

@@ -143,15 +143,6 @@ struct BiasActivation {  // x + bias, and F of the sum as stored
   }
 };
 
-/// x += bias, out = F of x
-template <class F>
-void bias_activation(Cuda& cuda, const Tensor& out, const Tensor& x, const Tensor& bias) {
-  with_pack({out, x, bias}, cuda.options.wide_access, [&]<class T>(T, auto width) {
-    const BiasActivation<T, width(), F> f{x.ptr<T>(), out.ptr<T>(), bias.ptr<T>(), x.cols()};
-    map_packs<T, width()>(cuda.queue, x.rows(), x.cols(), f);
-  });
-}
-
 /// out = F of the operands, element by element
 template <class F, class... In>
 void elementwise(Cuda& cuda, const Tensor& out, const In&... in) {
@@ -186,7 +177,10 @@ void AddBiasResidual::run(Cuda& cuda) const {
 }
 
 void BiasGeluForward::run(Cuda& cuda) const {
-  bias_activation<Gelu>(cuda, out, x, bias);
+  with_pack({out, x, bias}, cuda.options.wide_access, [&]<class T>(T, auto width) {
+    const BiasActivation<T, width(), Gelu> f{x.ptr<T>(), out.ptr<T>(), bias.ptr<T>(), x.cols()};
+    map_packs<T, width()>(cuda.queue, x.rows(), x.cols(), f);
+  });
 }
 
 void GeluForward::run(Cuda& cuda) const {
@@ -195,10 +189,6 @@ void GeluForward::run(Cuda& cuda) const {
 
 void GeluBackward::run(Cuda& cuda) const {
   elementwise<GeluBackwardFunctor>(cuda, dx, dout, x);
-}
-
-void BiasReluSquaredForward::run(Cuda& cuda) const {
-  bias_activation<ReluSquared>(cuda, out, x, bias);
 }
 
 void ReluSquaredForward::run(Cuda& cuda) const {

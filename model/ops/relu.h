@@ -5,15 +5,6 @@
 
 namespace stepladder {
 
-/// x += bias (C), out = max(x as stored, 0)^2
-struct BiasReluSquaredForward {
-  static constexpr const char* kName = "bias_relu_squared_forward";
-  Tensor out, x, bias;
-  void check() const { expect(*this, alike(out, x) && one_per_column(x, bias)); }
-  Work work() const { return {OpKind::elementwise, {x, bias}, {x, out}}; }
-  void run(Cpu&) const, run(Cuda&) const;
-};
-
 /// out = max(x, 0)^2
 struct ReluSquaredForward {
   static constexpr const char* kName = "relu_squared_forward";
