@@ -26,24 +26,39 @@ void move_heads(const Cpu& cpu, const Tensor (&parts)[kParts], const Tensor& who
   });
 }
 
-/// p[0,n) = softmax(scale * x[0,n)), p[n,cols) = 0; p may be x.
-template <class T>
-void softmax_row(Floats<T> p, Floats<T> x, float scale, int64_t n, int64_t cols) {
-  const ExpSum exps = exp_sum(x, n, scale);
-  const float top = exps.top;
-  const auto inverse = static_cast<float>(1.0 / exps.sum);
-  STEPLADDER_SIMD
-  for (int64_t s = 0; s < n; ++s) p.set(s, exp_float(scale * x[s] - top) * inverse);
-  std::fill(p.data + n, p.data + cols, from_float<T>(0.0F));
+/// p = softmax(scale * x) of each row; row t of a causal square ends after column t, and is 0 behind it. p
+/// may be x.
+void softmax_forward(const Cpu& cpu, const Tensor& p, const Tensor& x, float scale, bool causal) {
+  const int64_t S = x.cols();
+  with_float_type(x.dtype, [&]<class F>(F) {
+    cpu.each_row(rows_of(x), S, [=, all_x = floats<F>(x), all_p = floats<F>(p)](int64_t row) {
+      const auto fx = all_x + row * S, fp = all_p + row * S;
+      const int64_t n = causal ? row % S + 1 : S;
+      const ExpSum exps = exp_sum(fx, n, scale);
+      const float top = exps.top;
+      const auto inverse = static_cast<float>(1.0 / exps.sum);
+      STEPLADDER_SIMD
+      for (int64_t s = 0; s < n; ++s) fp.set(s, exp_float(scale * fx[s] - top) * inverse);
+      std::fill(fp.data + n, fp.data + S, from_float<F>(0.0F));
+    });
+  });
 }
 
-/// dx[0,n) = scale * p * (dp - sum(dp * p)), dx[n,cols) = 0; dx may be dp.
-template <class T>
-void softmax_backward_row(Floats<T> dx, Floats<T> dp, Floats<T> p, float scale, int64_t n, int64_t cols) {
-  const auto dot = static_cast<float>(sum(n, [=](int64_t s) { return static_cast<double>(dp[s]) * p[s]; }));
-  STEPLADDER_SIMD
-  for (int64_t s = 0; s < n; ++s) dx.set(s, scale * (p[s] * (dp[s] - dot)));
-  std::fill(dx.data + n, dx.data + cols, from_float<T>(0.0F));
+/// dx = scale * p * (dp - sum(dp * p)) of each row of softmax_forward(); dx may be dp.
+void softmax_backward(const Cpu& cpu, const Tensor& dx, const Tensor& dp, const Tensor& p, float scale,
+                      bool causal) {
+  const int64_t S = p.cols();
+  with_float_type(p.dtype, [&]<class F>(F) {
+    cpu.each_row(rows_of(p), S, [=, all = floats<F>({dx, dp, p})](int64_t row) {
+      const auto fdx = all[0] + row * S, fdp = all[1] + row * S, fp = all[2] + row * S;
+      const int64_t n = causal ? row % S + 1 : S;
+      const auto dot =
+          static_cast<float>(sum(n, [=](int64_t s) { return static_cast<double>(fdp[s]) * fp[s]; }));
+      STEPLADDER_SIMD
+      for (int64_t s = 0; s < n; ++s) fdx.set(s, scale * (fp[s] * (fdp[s] - dot)));
+      std::fill(fdx.data + n, fdx.data + S, from_float<F>(0.0F));
+    });
+  });
 }
 
 }  // namespace
@@ -87,49 +102,27 @@ void AddMask::run(Cpu& cpu) const {
 }
 
 void SoftmaxForward::run(Cpu& cpu) const {
-  const int64_t S = x.cols();
-  with_float_type(x.dtype, [&]<class F>(F) {
-    const auto fx = floats<F>(x), fp = floats<F>(p);
-    cpu.each_row(rows_of(x), S, [=](int64_t row) { softmax_row(fp + row * S, fx + row * S, 1.0F, S, S); });
-  });
+  softmax_forward(cpu, p, x, 1.0F, /*causal=*/false);
 }
 
 void SoftmaxBackward::run(Cpu& cpu) const {
-  const int64_t S = p.cols();
-  with_float_type(p.dtype, [&]<class F>(F) {
-    const auto fdx = floats<F>(dx), fdp = floats<F>(dp), fp = floats<F>(p);
-    cpu.each_row(rows_of(p), S, [=](int64_t row) {
-      softmax_backward_row(fdx + row * S, fdp + row * S, fp + row * S, 1.0F, S, S);
-    });
-  });
+  softmax_backward(cpu, dx, dp, p, 1.0F, /*causal=*/false);
 }
 
 void CausalSoftmaxForward::run(Cpu& cpu) const {
-  ScaledCausalSoftmaxForward{p, x, 1.0F}.run(cpu);
+  softmax_forward(cpu, p, x, 1.0F, /*causal=*/true);
 }
 
 void CausalSoftmaxBackward::run(Cpu& cpu) const {
-  ScaledCausalSoftmaxBackward{dx, dp, p, 1.0F}.run(cpu);
+  softmax_backward(cpu, dx, dp, p, 1.0F, /*causal=*/true);
 }
 
 void ScaledCausalSoftmaxForward::run(Cpu& cpu) const {
-  const int64_t T = x.cols();
-  with_float_type(x.dtype, [&]<class F>(F) {
-    const auto fx = floats<F>(x), fp = floats<F>(p);
-    cpu.each_row(rows_of(x), T, [=, scale = scale](int64_t row) {
-      softmax_row(fp + row * T, fx + row * T, scale, row % T + 1, T);
-    });
-  });
+  softmax_forward(cpu, p, x, scale, /*causal=*/true);
 }
 
 void ScaledCausalSoftmaxBackward::run(Cpu& cpu) const {
-  const int64_t T = p.cols();
-  with_float_type(p.dtype, [&]<class F>(F) {
-    const auto fdx = floats<F>(dx), fdp = floats<F>(dp), fp = floats<F>(p);
-    cpu.each_row(rows_of(p), T, [=, scale = scale](int64_t row) {
-      softmax_backward_row(fdx + row * T, fdp + row * T, fp + row * T, scale, row % T + 1, T);
-    });
-  });
+  softmax_backward(cpu, dx, dp, p, scale, /*causal=*/true);
 }
 
 }  // namespace stepladder

@@ -5,23 +5,18 @@ namespace stepladder {
 
 void LinearForward::run(Cpu& cpu) const {
   const Product product(out, x, w, MatOp::NT, cpu.tf32());
-  const int64_t N = product.N;
   with_float_type(out.dtype, [&]<class T>(T) {
     const auto fout = floats<T>(out), fb = floats<T>(b);
     const auto fresidual = present(residual) ? floats<T>(residual) : Floats<T>{};
-    product.each_tile(cpu.threads, cpu.scratch(kName), [&](const Tile& t, const float* elements) {
-      for (int64_t r = 0; r < t.rows; ++r) {
-        const int64_t row = (t.m + r) * N + t.n;
-        const auto to = fout + row, bias = fb + t.n;
-        const float* from = elements + r * t.cols;
-        if (fresidual.data != nullptr) {  // NOLINT(bugprone-branch-clone): it does not look past the pragmas
-          const auto before = fresidual + row;
-          STEPLADDER_SIMD
-          for (int64_t c = 0; c < t.cols; ++c) to.set(c, from[c] + before[c] + bias[c]);
-        } else {
-          STEPLADDER_SIMD
-          for (int64_t c = 0; c < t.cols; ++c) to.set(c, from[c] + bias[c]);
-        }
+    product.each_row(cpu.threads, cpu.scratch(kName), [&](int64_t first, int64_t cols, const float* row) {
+      const auto to = fout + first, bias = fb + first % product.N;
+      if (fresidual.data != nullptr) {  // NOLINT(bugprone-branch-clone): it does not look past the pragmas
+        const auto before = fresidual + first;
+        STEPLADDER_SIMD
+        for (int64_t c = 0; c < cols; ++c) to.set(c, row[c] + before[c] + bias[c]);
+      } else {
+        STEPLADDER_SIMD
+        for (int64_t c = 0; c < cols; ++c) to.set(c, row[c] + bias[c]);
       }
     });
   });
@@ -29,19 +24,15 @@ void LinearForward::run(Cpu& cpu) const {
 
 void LinearGeluForward::run(Cpu& cpu) const {
   const Product product(out, x, w, MatOp::NT, cpu.tf32());
-  const int64_t N = product.N;
   with_float_type(out.dtype, [&]<class T>(T) {
     const auto fout = floats<T>(out), fpre = floats<T>(pre), fb = floats<T>(b);
-    product.each_tile(cpu.threads, cpu.scratch(kName), [&](const Tile& t, const float* elements) {
-      for (int64_t r = 0; r < t.rows; ++r) {
-        const int64_t row = (t.m + r) * N + t.n;
-        const float* from = elements + r * t.cols;
-        STEPLADDER_SIMD
-        for (int64_t c = 0; c < t.cols; ++c) {
-          const float sum = from[c] + fb[t.n + c];
-          fpre.set(row + c, sum);
-          fout.set(row + c, gelu(sum));
-        }
+    product.each_row(cpu.threads, cpu.scratch(kName), [&](int64_t first, int64_t cols, const float* row) {
+      const auto bias = fb + first % product.N;
+      STEPLADDER_SIMD
+      for (int64_t c = 0; c < cols; ++c) {
+        const float sum = row[c] + bias[c];
+        fpre.set(first + c, sum);
+        fout.set(first + c, gelu(sum));
       }
     });
   });

@@ -105,17 +105,13 @@ void Matmul::run(Cpu& cpu) const {
   const Product product(out, a, b, op, cpu.tf32());
   float* all_scratch = product.converts() ? cpu.scratch(kName) : nullptr;
   if (out.dtype == DType::f32) return multiply_into(cpu, out, product, write, all_scratch);
-  const int64_t M = product.M, stride = product.N;
   const bool add = write == Write::add;
   with_float_type(out.dtype, [&]<class T>(T) {
     const auto fout = floats<T>(out);
-    product.each_tile(cpu.threads, all_scratch, [&](const Tile& t, const float* elements) {
-      for (int64_t r = 0; r < t.rows; ++r) {
-        const auto to = fout + (t.i * M + t.m + r) * stride + t.n;
-        const float* from = elements + r * t.cols;
-        STEPLADDER_SIMD
-        for (int64_t c = 0; c < t.cols; ++c) to.set(c, add ? to[c] + from[c] : from[c]);
-      }
+    product.each_row(cpu.threads, all_scratch, [&](int64_t first, int64_t cols, const float* row) {
+      const auto to = fout + first;
+      STEPLADDER_SIMD
+      for (int64_t c = 0; c < cols; ++c) to.set(c, add ? to[c] + row[c] : row[c]);
     });
   });
 }
@@ -129,13 +125,9 @@ void MatmulAdd::run(Cpu& cpu) const {
   float* scratch = cpu.scratch(kName);
   with_float_type(out.dtype, [&]<class T>(T) {
     const auto fout = floats<T>(out), faddend = floats<T>(addend);
-    product.each_tile(cpu.threads, scratch, [&](const Tile& t, const float* elements) {
-      for (int64_t r = 0; r < t.rows; ++r) {
-        const int64_t first = (t.i * product.M + t.m + r) * product.N + t.n;
-        STEPLADDER_SIMD
-        for (int64_t c = 0; c < t.cols; ++c)
-          fout.set(first + c, alpha * elements[r * t.cols + c] + beta * faddend[first + c]);
-      }
+    product.each_row(cpu.threads, scratch, [&](int64_t first, int64_t cols, const float* row) {
+      STEPLADDER_SIMD
+      for (int64_t c = 0; c < cols; ++c) fout.set(first + c, alpha * row[c] + beta * faddend[first + c]);
     });
   });
 }

@@ -40,14 +40,15 @@ class Product : public MatmulShape {
       body(Tile{at / (tiles_m * tiles_n), m, n, std::min(kTileM, M - m), std::min(kTileN, N - n)});
     });
   }
-  /// Calls body(tile, its elements) for all tiles; `scratch` has kScratch elements for each thread.
+  /// Calls body(first, cols, row) for each row of each tile: the elements first, first + 1, ... of the
+  /// product. `scratch` has kScratch elements for each thread.
   template <class Body>
-  void each_tile(int threads, float* scratch, const Body& body) const {
+  void each_row(int threads, float* scratch, const Body& body) const {
     each_tile(threads, [&](const Tile& t) {
       float* mine = scratch + thread_index() * Cpu::kScratch;
       float* elements = mine + kOperandTiles;
       tile(t, 0.0F, elements, t.cols, mine);
-      body(t, elements);
+      for (int64_t r = 0; r < t.rows; ++r) body((t.i * M + t.m + r) * N + t.n, t.cols, elements + r * t.cols);
     });
   }
   /// How many of `threads` are worth waking.
