@@ -11,6 +11,7 @@
 #include "model/error.h"
 #include "model/mapped_file.h"
 #include "model/number.h"
+#include "model/random.h"
 
 namespace stepladder {
 namespace {
@@ -25,13 +26,6 @@ std::string hex(uint64_t word) {
   char digits[kWordDigits + 1];
   std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(word));
   return digits;
-}
-
-/// FNV-1a hash: detects damage and differences, not tampering.
-uint64_t checksum(std::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return hash;
 }
 
 std::string text_of(const json& value) {
@@ -72,12 +66,12 @@ std::string digits_of(const FoundAlgorithm& found) {
 std::string fingerprint(const FoundAlgorithms& found) {
   std::string text;
   for (const auto& [key, one] : found) text += cat(key, '\n', one.strategy, '\n', digits_of(one), '\n');
-  return text.empty() ? "" : hex(checksum(text));
+  return text.empty() ? "" : hex(fnv1a(text));
 }
 
 std::string algorithm_cache_path(const std::string& folder, const AlgorithmSource& source) {
   std::string name = cat("matmul-", source.device, "-sm", source.compute_capability, "-", source.library, "-",
-                         hex(checksum(source.kernels)).substr(0, 8), ".json");
+                         hex(fnv1a(source.kernels)).substr(0, 8), ".json");
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '.') c = '_';
   return (std::filesystem::path(folder) / name).string();
@@ -91,7 +85,7 @@ FoundAlgorithms read_algorithm_cache(const std::string& path, const AlgorithmSou
     for (const auto& [name, value] : expected.items())
       if (root.at(name) != value) return {};
     const json& algorithms = root.at("algorithms");
-    if (root.at("checksum") != hex(checksum(text_of(algorithms)))) return {};
+    if (root.at("checksum") != hex(fnv1a(text_of(algorithms)))) return {};
     FoundAlgorithms found;
     for (const auto& [key, entry] : algorithms.items()) found.emplace(key, parse(entry));
     return found;
@@ -106,7 +100,7 @@ void write_algorithm_cache(const std::string& path, const AlgorithmSource& sourc
   for (const auto& [key, one] : found)
     algorithms[key] = {{"way", one.strategy}, {"algorithm", digits_of(one)}, {"us", one.us}};
   json root = header(source);
-  root["checksum"] = hex(checksum(text_of(algorithms)));
+  root["checksum"] = hex(fnv1a(text_of(algorithms)));
   root["algorithms"] = std::move(algorithms);
 
   std::error_code error;  // ignored: without a folder, writing the file throws

@@ -75,44 +75,43 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(target_of
   const auto folder = std::filesystem::path(target_).parent_path();
   if (const std::string why = why_not_replaced(target_, folder); !why.empty())
     throw InputError(cat(path, ": cannot be replaced: ", why, "; name another file"));
-  fd_ = ::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
-  named_ = fd_ < 0;
+  fd_ = Fd(::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666));
+  named_ = !fd_.open();
   if (named_) {
     ::unlink(temporary_.c_str());  // left by a dead process of the same id, or a link
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    fd_ = Fd(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   }
-  if (fd_ < 0) fail("cannot write");
-  take_access(fd_, target_);
+  if (!fd_.open()) fail("cannot write");
+  take_access(fd_.get(), target_);
 }
 
 AtomicFile::~AtomicFile() {
-  if (fd_ >= 0) ::close(fd_);
   if (named_ && !temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 void AtomicFile::write(const void* data, size_t size) {
-  if (!write_all(fd_, {static_cast<const char*>(data), size})) fail("cannot write");
+  if (!write_all(fd_.get(), {static_cast<const char*>(data), size})) fail("cannot write");
 }
 
 void AtomicFile::commit() {
   name();
-  if (::close(std::exchange(fd_, -1)) != 0) fail("cannot close");
+  if (fd_.close() != 0) fail("cannot close");
   put_in_place();
 }
 
 Fd AtomicFile::commit_locked() {
   name();
-  ::flock(fd_, LOCK_EX | LOCK_NB);
-  ::fcntl(fd_, F_SETFL, O_APPEND);
+  ::flock(fd_.get(), LOCK_EX | LOCK_NB);
+  ::fcntl(fd_.get(), F_SETFL, O_APPEND);
   put_in_place();
-  return Fd(std::exchange(fd_, -1));
+  return std::move(fd_);
 }
 
 void AtomicFile::name() {
-  if (::fsync(fd_) != 0) fail("cannot flush to disk");
+  if (::fsync(fd_.get()) != 0) fail("cannot flush to disk");
   if (named_) return;
   ::unlink(temporary_.c_str());  // left by a dead process of the same id
-  named_ = ::linkat(AT_FDCWD, cat("/proc/self/fd/", fd_).c_str(), AT_FDCWD, temporary_.c_str(),
+  named_ = ::linkat(AT_FDCWD, cat("/proc/self/fd/", fd_.get()).c_str(), AT_FDCWD, temporary_.c_str(),
                     AT_SYMLINK_FOLLOW) == 0;
   if (!named_) fail("cannot put in place");
 }

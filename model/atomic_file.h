@@ -46,7 +46,7 @@ class AtomicFile {
   std::string target_;     // with links resolved: a link stays a link
   std::string temporary_;  // the file's name until it is in place, then ""
   bool named_ = true;      // whether the file has its temporary name already
-  int fd_ = -1;
+  Fd fd_;
 };
 
 /// Replaces the contents of the file at `path` by `text`, atomically. Throws as AtomicFile does.

@@ -24,7 +24,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int32_t kLlmcMagic = 20240326, kLlmcF32 = 3, kLlmcBf16 = 5;
+constexpr int32_t kLlmcF32 = 3, kLlmcBf16 = 5;
 constexpr std::string_view kPrefix = "transformer.", kHead = "lm_head.";  // parts of Hugging Face's names
 constexpr std::string_view kOwnPrefix = "stepladder.";  // prefix of tensors that only Stepladder writes
 constexpr const char* kConfigKey = "stepladder.config";
@@ -150,7 +150,7 @@ using LlmcHeader = std::array<int32_t, 256>;  // magic, version, max_T, V, L, NH
 bool is_llmc(std::span<const std::byte> file) {
   int32_t magic = 0;
   if (file.size() >= sizeof magic) std::memcpy(&magic, file.data(), sizeof magic);
-  return magic == kLlmcMagic;
+  return magic == kLlmcWeights;
 }
 
 struct Llmc {

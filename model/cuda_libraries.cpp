@@ -131,10 +131,6 @@ void add_parts(const LibraryPlace& place, CudaLibraries& libraries) {
 
 // ---- the choice ----
 
-std::string version_text(int version) {
-  return cat(version / 1000, '.', version % 1000 / 10);
-}
-
 /// The libraries of a major, and where its cuBLAS is.
 struct Candidate {
   CudaLibraries libraries;
@@ -230,6 +226,10 @@ fs::path own_folder() {
 const char* name_of(CudaPart part) {
   constexpr std::array names = {"cuBLASLt", "cuBLAS", "CUDA runtime", "NVRTC", "cuDNN", "NCCL", "CUPTI"};
   return names[static_cast<size_t>(part)];
+}
+
+std::string version_text(int version) {
+  return cat(version / 1000, '.', version % 1000 / 10);
 }
 
 std::string soname_of(CudaPart part, int cuda_major) {

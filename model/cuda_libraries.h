@@ -18,6 +18,9 @@ const char* name_of(CudaPart part);
 /// The file name of a part for a CUDA major: "libcublas.so.12". cuDNN and NCCL have majors of their own.
 std::string soname_of(CudaPart part, int cuda_major);
 
+/// A CUDA version as it is written: "12.4" for 12040.
+std::string version_text(int version);
+
 /// Folders that were filled together, such as a toolkit's.
 struct LibraryPlace {
   std::string name;  // "the CUDA toolkit in /usr/local/cuda"

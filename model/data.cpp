@@ -42,7 +42,7 @@ struct Stamp {
 // llm.c's header. llm.c leaves the fields after the count unused; we store the stamp of the source text
 // there.
 struct TokenHeader {
-  int32_t magic = 20240520, version = 1, count = 0, unused = 0;
+  int32_t magic = kLlmcTokens, version = 1, count = 0, unused = 0;
   Stamp source;
   std::array<int32_t, 248> rest{};
 };

@@ -24,10 +24,8 @@ class Fd {
   }
   int get() const { return fd_; }
   bool open() const { return fd_ >= 0; }
-  void close() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-  }
+  /// -1 with errno set where closing fails.
+  int close() { return open() ? ::close(std::exchange(fd_, -1)) : 0; }
 
  private:
   int fd_;

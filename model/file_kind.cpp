@@ -41,10 +41,10 @@ constexpr Magic kMagics[] = {
 
 // The first int32 of llm.c's files.
 constexpr std::pair<int32_t, std::string_view> kLlmc[] = {
-    {20240326, "llm.c's weights"},
+    {kLlmcWeights, "llm.c's weights"},
     {20240327, "llm.c's state to test against"},
     {20240328, "llm.c's tokenizer"},
-    {20240520, "llm.c's tokens"},
+    {kLlmcTokens, "llm.c's tokens"},
     {20240522, "llm.c's evaluation (HellaSwag, MMLU)"},
     {20240527, "llm.c's optimizer state"},
     {20240801, "llm.c's tokens of Llama 3 (uint32)"},

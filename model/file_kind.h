@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 namespace stepladder {
@@ -11,6 +12,9 @@ struct FileKind {
       cure;  // "a Git LFS pointer", "`git lfs pull` ..."; no cure where the caller knows it
   bool known() const { return !what.empty(); }
 };
+
+/// The first int32 of llm.c's weights and tokens.
+inline constexpr int32_t kLlmcWeights = 20240326, kLlmcTokens = 20240520;
 
 /// The kind of a file that begins with `head`, if it is one that is often named by mistake: a Git LFS
 /// pointer, an HTML page, an archive, one of llm.c's, ... Raw tokens are unlikely to begin with such bytes.

@@ -8,9 +8,16 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
-#include <string>
 
 namespace stepladder {
+
+int64_t number_after(const std::string& file, const std::string& word) {
+  std::ifstream in(file);
+  int64_t number = 0;
+  for (std::string next; in >> next;)
+    if (next == word) return in >> number ? number : 0;
+  return 0;
+}
 
 std::optional<Mappable> mappable_bytes() {
   struct Limit {
@@ -22,10 +29,7 @@ std::optional<Mappable> mappable_bytes() {
        {Limit{RLIMIT_AS, "VmSize:", "ulimit -v"}, Limit{RLIMIT_DATA, "VmData:", "ulimit -d"}}) {
     rlimit limit{};
     if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
-    std::ifstream status("/proc/self/status");
-    int64_t kib = 0;
-    for (std::string word; status >> word;)
-      if (word == used) status >> kib;
+    const int64_t kib = number_after("/proc/self/status", used);
     const int64_t left = std::max<int64_t>(0, static_cast<int64_t>(limit.rlim_cur) - kib * 1024);
     if (!least || left < least->bytes) least = {left, command};
   }

@@ -3,8 +3,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace stepladder {
+
+/// The number after `word` in a file of words such as /proc/meminfo; 0 when there is none.
+int64_t number_after(const std::string& file, const std::string& word);
 
 struct Mappable {
   int64_t bytes;

@@ -52,9 +52,7 @@ uint64_t stream_of(const std::string& name) {
     if (const size_t dot = name.find('.', 2);
         name.starts_with("h.") && dot != std::string::npos && std::string_view(name).substr(dot + 1) == part)
       if (const auto layer = number_from<uint64_t>(name.substr(2, dot - 2))) return 12 * *layer + 2 + place;
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-  return hash | uint64_t{1} << 63;
+  return fnv1a(name) | uint64_t{1} << 63;
 }
 
 /// Layers [begin, end) of a stack, as far as it has them.

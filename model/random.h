@@ -1,8 +1,9 @@
 // Counter-based random numbers: element i of a stream is a function of (seed, i), in any order, on any
-// thread.
+// thread. And a hash.
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace stepladder {
 
@@ -17,6 +18,13 @@ constexpr uint64_t random_bits(uint64_t seed, uint64_t counter) {
 /// Uniform in [0,1) with 53 bits.
 constexpr double random_uniform(uint64_t seed, uint64_t counter) {
   return static_cast<double>(random_bits(seed, counter) >> 11) * 0x1.0p-53;
+}
+
+/// The FNV-1a hash of `text`: detects damage and differences, not tampering.
+constexpr uint64_t fnv1a(std::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  return hash;
 }
 
 }  // namespace stepladder

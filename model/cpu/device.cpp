@@ -15,15 +15,6 @@ namespace {
 
 constexpr size_t kAlignment = 256;
 
-/// The number after `word` in a file of words such as /proc/meminfo; 0 when there is none.
-int64_t number_after(const std::string& file, const std::string& word) {
-  std::ifstream in(file);
-  int64_t number = 0;
-  for (std::string next; in >> next;)
-    if (next == word) return in >> number ? number : 0;
-  return 0;
-}
-
 int64_t bytes_after(const std::string& file, const std::string& word) {
   return number_after(file, word) * 1024;
 }

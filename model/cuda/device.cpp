@@ -10,6 +10,7 @@
 #include "model/cuda/cuda.h"
 #include "model/cuda/matmul_plans.h"
 #include "model/cuda/range.h"
+#include "model/cuda_libraries.h"
 
 namespace stepladder {
 namespace {
@@ -24,10 +25,6 @@ constexpr int64_t kLater = int64_t{256} << 20, kLaterForNccl = int64_t{1280} << 
 
 constexpr int kOldestCapability = 75;    // Turing
 constexpr int kTuringShared = 64 << 10;  // bytes that a block may ask for below compute capability 8.0
-
-std::string version_name(int version) {
-  return cat(version / 1000, '.', version % 1000 / 10);
-}
 
 /// The UUID as nvidia-smi prints it: GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx.
 std::string uuid_name(const cudaUUID_t& uuid) {
@@ -57,8 +54,8 @@ int select_device(int index) {
   const cudaError_t error = cudaGetDeviceCount(&devices);
   if (error != cudaSuccess) cudaGetLastError();
   if (error == cudaErrorInsufficientDriver)
-    throw UnsupportedError(cat("the NVIDIA driver supports CUDA up to ", version_name(driver),
-                               ", this build needs ", version_name(runtime), ": update the driver"));
+    throw UnsupportedError(cat("the NVIDIA driver supports CUDA up to ", version_text(driver),
+                               ", this build needs ", version_text(runtime), ": update the driver"));
   if (error != cudaErrorNoDevice) CUDA_CHECK(error);
   if (index < 0 || index >= devices)
     throw UnsupportedError(cat("no CUDA device ", index, ": there are ", devices));
@@ -139,8 +136,8 @@ DeviceInfo Cuda::info() const {
           .uuid = uuid_name(properties.uuid),
           .compute_capability = compute_capability,
           .total_memory = static_cast<int64_t>(properties.totalGlobalMem),
-          .driver = version_name(driver_version()),
-          .runtime = version_name(runtime),
+          .driver = version_text(driver_version()),
+          .runtime = version_text(runtime),
           .blas = blas ? cublas_version() : "none: own kernels",
           .attention = attention_,
           .bf16 = compute_capability >= 80};
