@@ -106,26 +106,54 @@ struct Plan {
   std::string refusal;
 };
 
-}  // namespace
-
-struct CudnnAttention::Impl {
-  cudaStream_t stream;
-  bool deterministic;
-  std::string name;
-  cudnnHandle_t handle = nullptr;
-  std::map<std::tuple<AttentionShape, AttentionPass>, Plan> plans;
-
-  Impl(cudaStream_t on, bool in_fixed_order, std::string version)
-      : stream(on), deterministic(in_fixed_order), name(std::move(version)) {}
-  ~Impl() {
-    plans.clear();
-    if (handle) (void)fe::detail::destroy_handle(handle);
+class Cudnn final : public CudnnAttention {
+ public:
+  Cudnn(cudaStream_t stream, bool deterministic)
+      : stream_(stream),
+        deterministic_(deterministic),
+        name_(cat("cuDNN ", fe::detail::convert_version_to_str(fe::detail::get_backend_version()))) {}
+  ~Cudnn() override {
+    plans_.clear();
+    if (handle_) (void)fe::detail::destroy_handle(handle_);
   }
 
+  const std::string& name() const override { return name_; }
+
+  const std::string& refusal(const AttentionShape& shape, AttentionPass pass, int64_t workspace) override {
+    const auto [at, is_new] = plans_.try_emplace({shape, pass});
+    if (is_new) at->second.refusal = build(at->second.graph, shape, pass, workspace);
+    return at->second.refusal;
+  }
+
+  void forward(const AttentionShape& shape, Tensor out, Tensor lse, Tensor qkv, Tensor workspace) override {
+    const auto part = [&](int64_t p) { return static_cast<char*>(qkv.data) + p * shape.NH * shape.HS * 2; };
+    execute(shape, AttentionPass::forward,
+            {{kQ, part(0)}, {kK, part(1)}, {kV, part(2)}, {kO, out.data}, {kStats, lse.data}}, workspace);
+  }
+
+  void backward(const AttentionShape& shape, Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
+                Tensor workspace) override {
+    const auto part = [&](const Tensor& x, int64_t p) {
+      return static_cast<char*>(x.data) + p * shape.NH * shape.HS * 2;
+    };
+    execute(shape, AttentionPass::backward,
+            {{kQ, part(qkv, 0)},
+             {kK, part(qkv, 1)},
+             {kV, part(qkv, 2)},
+             {kO, out.data},
+             {kStats, lse.data},
+             {kDO, dout.data},
+             {kDQ, part(dqkv, 0)},
+             {kDK, part(dqkv, 1)},
+             {kDV, part(dqkv, 2)}},
+            workspace);
+  }
+
+ private:
   /// A handle costs time and memory: it is made for the first plan, not for trainers without attention.
   void make_handle() {
-    if (!handle) check_status(fe::detail::create_handle(&handle), "cudnnCreate");
-    check_status(fe::detail::set_stream(handle, stream), "cudnnSetStream");
+    if (!handle_) check_status(fe::detail::create_handle(&handle_), "cudnnCreate");
+    check_status(fe::detail::set_stream(handle_, stream_), "cudnnSetStream");
   }
 
   /// Describes the pass to the frontend: (B,NH,T,HS) tensors in the strides of (B,T,C) and (B,T,3C).
@@ -175,7 +203,7 @@ struct CudnnAttention::Impl {
                                                   .set_name("attention_backward")
                                                   .set_causal_mask(true)
                                                   .set_attn_scale(scale)
-                                                  .set_deterministic_algorithm(deterministic));
+                                                  .set_deterministic_algorithm(deterministic_));
       output(dq, "dQ", kDQ, 3 * C);
       output(dk, "dK", kDK, 3 * C);
       output(dv, "dV", kDV, 3 * C);
@@ -189,7 +217,7 @@ struct CudnnAttention::Impl {
     constexpr int64_t kTile = 128;
     constexpr size_t kMended = 91501;
     if (shape.T % kTile == 0 || fe::detail::get_backend_version() >= kMended) return "";
-    return cat(name, ": sequences of ", shape.T, " tokens, which ", kTile,
+    return cat(name_, ": sequences of ", shape.T, " tokens, which ", kTile,
                " doesn't divide, need 9.15.1: before, CUDA graphs of their backward pass read wrong memory");
   }
 
@@ -201,18 +229,18 @@ struct CudnnAttention::Impl {
     make_handle();
     describe(graph, shape, pass);
     const auto refused = [&](const char* step, const fe::error_t& error) {
-      return error.is_good() ? std::string() : cat(name, ": ", step, ": ", message_of(error));
+      return error.is_good() ? std::string() : cat(name_, ": ", step, ": ", message_of(error));
     };
     std::string why = refused("validate", graph.validate());
-    if (why.empty()) why = refused("build_operation_graph", graph.build_operation_graph(handle));
+    if (why.empty()) why = refused("build_operation_graph", graph.build_operation_graph(handle_));
     if (why.empty())
       why = refused("create_execution_plans", graph.create_execution_plans({fe::HeurMode_t::A}));
-    if (why.empty()) why = refused("check_support", graph.check_support(handle));
-    if (why.empty()) why = refused("build_plans", graph.build_plans(handle));
+    if (why.empty()) why = refused("check_support", graph.check_support(handle_));
+    if (why.empty()) why = refused("build_plans", graph.build_plans(handle_));
     if (!why.empty()) return why;
     const int64_t wanted = graph.get_workspace_size();
     if (wanted > workspace)
-      return cat(name, ": ", wanted, " bytes of scratch wanted, ", workspace, " were reserved");
+      return cat(name_, ": ", wanted, " bytes of scratch wanted, ", workspace, " were reserved");
     return "";
   } catch (const std::runtime_error& error) {  // including the frontend's, where the library lacks a function
     return error.what();
@@ -221,82 +249,39 @@ struct CudnnAttention::Impl {
   void execute(const AttentionShape& shape, AttentionPass pass, std::unordered_map<int64_t, void*> pointers,
                const Tensor& workspace) {
     const RelaxedCapture relaxed;
-    const fe::error_t error = plans.at({shape, pass}).graph.execute(handle, pointers, workspace.data);
+    const fe::error_t error = plans_.at({shape, pass}).graph.execute(handle_, pointers, workspace.data);
     if (error.is_bad())
-      throw Error(cat(name, ": attention ", pass == AttentionPass::forward ? "forward" : "backward", ": ",
+      throw Error(cat(name_, ": attention ", pass == AttentionPass::forward ? "forward" : "backward", ": ",
                       message_of(error)));
   }
+
+  const cudaStream_t stream_;
+  const bool deterministic_;
+  const std::string name_;
+  cudnnHandle_t handle_ = nullptr;
+  std::map<std::tuple<AttentionShape, AttentionPass>, Plan> plans_;
 };
 
-CudnnAttention::CudnnAttention(cudaStream_t stream, bool deterministic) {
+}  // namespace
+
+std::unique_ptr<CudnnAttention> make_cudnn_attention(cudaStream_t stream, bool deterministic) {
   if (!fe::cudnn_dlhandle) fe::cudnn_dlhandle = open_cudnn();
   try {
     int device = 0;  // the frontend's first call of the CUDA runtime opens a runtime of its own
     CUDA_CHECK(fe::detail::cuda_get_device(&device));
-    impl_ = std::make_unique<Impl>(
-        stream, deterministic,
-        cat("cuDNN ", fe::detail::convert_version_to_str(fe::detail::get_backend_version())));
+    return std::make_unique<Cudnn>(stream, deterministic);
   } catch (const std::runtime_error& error) {
     throw UnsupportedError(cat("cuDNN can't be used: ", error.what()));
   }
 }
 
-const std::string& CudnnAttention::name() const {
-  return impl_->name;
-}
-
-const std::string& CudnnAttention::refusal(const AttentionShape& shape, AttentionPass pass,
-                                           int64_t workspace) {
-  const auto [at, is_new] = impl_->plans.try_emplace({shape, pass});
-  if (is_new) at->second.refusal = impl_->build(at->second.graph, shape, pass, workspace);
-  return at->second.refusal;
-}
-
-void CudnnAttention::forward(const AttentionShape& shape, Tensor out, Tensor lse, Tensor qkv,
-                             Tensor workspace) {
-  const auto part = [&](int64_t p) { return static_cast<char*>(qkv.data) + p * shape.NH * shape.HS * 2; };
-  impl_->execute(shape, AttentionPass::forward,
-                 {{kQ, part(0)}, {kK, part(1)}, {kV, part(2)}, {kO, out.data}, {kStats, lse.data}},
-                 workspace);
-}
-
-void CudnnAttention::backward(const AttentionShape& shape, Tensor dqkv, Tensor dout, Tensor out, Tensor lse,
-                              Tensor qkv, Tensor workspace) {
-  const auto part = [&](const Tensor& x, int64_t p) {
-    return static_cast<char*>(x.data) + p * shape.NH * shape.HS * 2;
-  };
-  impl_->execute(shape, AttentionPass::backward,
-                 {{kQ, part(qkv, 0)},
-                  {kK, part(qkv, 1)},
-                  {kV, part(qkv, 2)},
-                  {kO, out.data},
-                  {kStats, lse.data},
-                  {kDO, dout.data},
-                  {kDQ, part(dqkv, 0)},
-                  {kDK, part(dqkv, 1)},
-                  {kDV, part(dqkv, 2)}},
-                 workspace);
-}
-
 #else  // no cuDNN in this build
 
-struct CudnnAttention::Impl {};
-
-CudnnAttention::CudnnAttention(cudaStream_t, bool) {
+std::unique_ptr<CudnnAttention> make_cudnn_attention(cudaStream_t, bool) {
   throw UnsupportedError(
       "this build has no cuDNN attention: install cuDNN 9 and nvidia-cudnn-frontend, and configure again");
 }
-const std::string& CudnnAttention::name() const {
-  throw std::logic_error("no cuDNN");
-}
-const std::string& CudnnAttention::refusal(const AttentionShape&, AttentionPass, int64_t) {
-  throw std::logic_error("no cuDNN");
-}
-void CudnnAttention::forward(const AttentionShape&, Tensor, Tensor, Tensor, Tensor) {}
-void CudnnAttention::backward(const AttentionShape&, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor) {}
 
 #endif
-
-CudnnAttention::~CudnnAttention() = default;
 
 }  // namespace stepladder

@@ -33,7 +33,7 @@ void Cuda::choose_attention() {
   try {
     if (compute_capability < 80)
       throw UnsupportedError(cat("cuDNN attention needs sm_80, this is sm_", compute_capability));
-    cudnn = std::make_unique<CudnnAttention>(stream.get(), options.deterministic);
+    cudnn = make_cudnn_attention(stream.get(), options.deterministic);
     attention_ = cudnn->name();
   } catch (const UnsupportedError& error) {
     if (options.attention == Attention::cudnn) throw;

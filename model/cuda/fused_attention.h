@@ -25,25 +25,25 @@ enum class AttentionPass : uint8_t { forward, backward };
 /// neither waits for the device nor allocates, so that it can be captured into a CUDA graph.
 class CudnnAttention {
  public:
-  /// Loads libcudnn. Throws UnsupportedError telling what is missing.
-  CudnnAttention(cudaStream_t stream, bool deterministic);
-  ~CudnnAttention();
+  CudnnAttention() = default;
+  CudnnAttention(const CudnnAttention&) = delete;
+  CudnnAttention& operator=(const CudnnAttention&) = delete;
+  virtual ~CudnnAttention() = default;
 
   /// The library and its version: "cuDNN 9.19.0".
-  const std::string& name() const;
+  virtual const std::string& name() const = 0;
   /// Bytes of device scratch that a plan may take, at most.
   static int64_t workspace_bytes(int64_t B, int64_t T, int64_t NH, int64_t HS, bool deterministic);
   /// "" where cuDNN computes this within `workspace` bytes of scratch, else why it does not.
-  const std::string& refusal(const AttentionShape& shape, AttentionPass pass, int64_t workspace);
+  virtual const std::string& refusal(const AttentionShape& shape, AttentionPass pass, int64_t workspace) = 0;
   /// Call forward() and backward() only after refusal() has returned "".
-  void forward(const AttentionShape& shape, Tensor out, Tensor lse, Tensor qkv, Tensor workspace);
-  void backward(const AttentionShape& shape, Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
-                Tensor workspace);
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  virtual void forward(const AttentionShape& shape, Tensor out, Tensor lse, Tensor qkv, Tensor workspace) = 0;
+  virtual void backward(const AttentionShape& shape, Tensor dqkv, Tensor dout, Tensor out, Tensor lse,
+                        Tensor qkv, Tensor workspace) = 0;
 };
+
+/// Loads libcudnn. Throws UnsupportedError telling what is missing.
+std::unique_ptr<CudnnAttention> make_cudnn_attention(cudaStream_t stream, bool deterministic);
 
 struct Queue;
 
