@@ -38,15 +38,20 @@ else()
   message(STATUS "CUDA backend: none, CPU only")
 endif()
 
+# Sets NAME_INCLUDE_DIR and NAME_LIBRARY: in NAME_ROOT, then in the folders behind `last`, in the toolkit and where NVIDIA's PyPI
+# wheels put it. The library may be in `last` too.
+function(find_beside name header libraries last)
+  set(hints ${${name}_ROOT} $ENV{${name}_ROOT} ${ARGN})
+  find_path(${name}_INCLUDE_DIR ${header} HINTS ${hints} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
+  find_library(${name}_LIBRARY NAMES ${libraries} HINTS ${hints} ${last} PATH_SUFFIXES lib lib64)
+endfunction()
+
 # ---- cuDNN attention: cuDNN 9's header and library, and the header-only nvidia-cudnn-frontend, or plainly absent -------
 set(CUDNN_ROOT "" CACHE PATH "Folder with cuDNN's include/ and lib/, where it is not beside the CUDA toolkit")
 set(CUDNN_FRONTEND_DIR "" CACHE PATH "Folder with cudnn_frontend.h, or with include/ that has it")
 set(cudnn OFF)
 if(cuda)
-  # Beside the toolkit, and where NVIDIA's PyPI wheels put it.
-  set(cudnn_hints ${CUDNN_ROOT} $ENV{CUDNN_ROOT} ${CUDAToolkit_BIN_DIR}/.. ${CUDAToolkit_BIN_DIR}/../../cudnn)
-  find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${cudnn_hints} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
-  find_library(CUDNN_LIBRARY NAMES libcudnn.so.9 cudnn HINTS ${cudnn_hints} PATH_SUFFIXES lib lib64)
+  find_beside(CUDNN cudnn.h "libcudnn.so.9;cudnn" "" ${CUDAToolkit_BIN_DIR}/.. ${CUDAToolkit_BIN_DIR}/../../cudnn)
   find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ${CUDNN_FRONTEND_DIR} $ENV{CUDNN_FRONTEND_DIR} PATH_SUFFIXES include)
   if(NOT CUDNN_INCLUDE_DIR)
     message(WARNING "No cuDNN attention: cuDNN 9 (nvidia-cudnn-cu${CUDAToolkit_VERSION_MAJOR}) was not found, "
@@ -64,12 +69,8 @@ endif()
 # ---- kernel times in `stepladder profile`: CUPTI's headers, its library at run time, or plainly absent ----------------
 set(CUPTI_ROOT "" CACHE PATH "Folder with CUPTI's include/ and lib/, where it is not in the CUDA toolkit")
 if(cuda)
-  # In the toolkit, and where NVIDIA's PyPI wheels put it.
-  set(cupti_hints ${CUPTI_ROOT} $ENV{CUPTI_ROOT} ${CUDAToolkit_BIN_DIR}/../extras/CUPTI ${CUDAToolkit_BIN_DIR}/..
-                  ${CUDAToolkit_BIN_DIR}/../../cuda_cupti)
-  find_path(CUPTI_INCLUDE_DIR cupti.h HINTS ${cupti_hints} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
-  find_library(CUPTI_LIBRARY NAMES libcupti.so.${CUDAToolkit_VERSION_MAJOR} HINTS ${cupti_hints} ${CUDAToolkit_LIBRARY_DIR}
-               PATH_SUFFIXES lib lib64)
+  find_beside(CUPTI cupti.h libcupti.so.${CUDAToolkit_VERSION_MAJOR} "${CUDAToolkit_LIBRARY_DIR}"
+    ${CUDAToolkit_BIN_DIR}/../extras/CUPTI ${CUDAToolkit_BIN_DIR}/.. ${CUDAToolkit_BIN_DIR}/../../cuda_cupti)
   if(CUPTI_INCLUDE_DIR)
     message(STATUS "Kernel times: CUPTI's headers in ${CUPTI_INCLUDE_DIR}")
     list(APPEND cuda_folders ${CUPTI_LIBRARY})
@@ -83,10 +84,7 @@ endif()
 # ---- ranks on several devices: NCCL's header, its library at run time; MPI for those on the CPU --------------------------
 set(NCCL_ROOT "" CACHE PATH "Folder with NCCL's include/ and lib/, where it is not beside the CUDA toolkit")
 if(cuda)
-  # Beside the toolkit, and where NVIDIA's PyPI wheels put it.
-  set(nccl_hints ${NCCL_ROOT} $ENV{NCCL_ROOT} ${CUDAToolkit_BIN_DIR}/.. ${CUDAToolkit_BIN_DIR}/../../nccl)
-  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${nccl_hints} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
-  find_library(NCCL_LIBRARY NAMES libnccl.so.2 HINTS ${nccl_hints} ${CUDAToolkit_LIBRARY_DIR} PATH_SUFFIXES lib lib64)
+  find_beside(NCCL nccl.h libnccl.so.2 "${CUDAToolkit_LIBRARY_DIR}" ${CUDAToolkit_BIN_DIR}/.. ${CUDAToolkit_BIN_DIR}/../../nccl)
   if(NCCL_INCLUDE_DIR)
     message(STATUS "Several CUDA devices: NCCL's header in ${NCCL_INCLUDE_DIR}")
     list(APPEND cuda_folders ${NCCL_LIBRARY})
