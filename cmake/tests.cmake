@@ -40,20 +40,16 @@ else()
     target_include_directories(nvtx_recorder SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
     target_link_libraries(nvtx_recorder PRIVATE stepladder_flags ${CMAKE_DL_LIBS})
   endif()
-  # A rung that is really slower, for the test of the commands that must find such a rung.
-  add_executable(slow_rung tests/slow_rung.cpp $<TARGET_OBJECTS:stepladder_rung_main>)
-  target_compile_options(slow_rung PRIVATE -include ${CMAKE_BINARY_DIR}/generated/00_fp32_baseline.h)
-  target_link_libraries(slow_rung PRIVATE libstepladder)
-  set_target_properties(slow_rung PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/tests
-    BUILD_RPATH "$ORIGIN/..")
-  add_dependencies(slow_rung rung_00_fp32_baseline)  # makes the header
-  # A trainer with other parameters than GPT-2's, built under the row of 16_zero1 to train on several ranks too.
-  add_executable(untied_trainer tests/untied_trainer.cpp $<TARGET_OBJECTS:stepladder_rung_main>)
-  target_compile_options(untied_trainer PRIVATE -include ${CMAKE_BINARY_DIR}/generated/16_zero1.h)
-  target_link_libraries(untied_trainer PRIVATE libstepladder)
-  set_target_properties(untied_trainer PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/tests
-    BUILD_RPATH "$ORIGIN/..")
-  add_dependencies(untied_trainer rung_16_zero1)
+  # Trainer tests/NAME.cpp, built under the row of a rung.
+  function(add_test_trainer name rung)
+    add_executable(${name} tests/${name}.cpp $<TARGET_OBJECTS:stepladder_rung_main>)
+    target_compile_options(${name} PRIVATE -include ${CMAKE_BINARY_DIR}/generated/${rung}.h)
+    target_link_libraries(${name} PRIVATE libstepladder)
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/tests BUILD_RPATH "$ORIGIN/..")
+    add_dependencies(${name} rung_${rung})  # makes the header
+  endfunction()
+  add_test_trainer(slow_rung 00_fp32_baseline)  # really slower, for the test of the commands that must find such a rung
+  add_test_trainer(untied_trainer 16_zero1)  # with other parameters than GPT-2's, on several ranks too
   set(filter)
   if(STEPLADDER_SANITIZE)
     set(filter TEST_FILTER -ComparisonPower.*:LearningPower.*)  # simulations: thousands of what other tests do once
