@@ -13,6 +13,7 @@
 
 #include "model/random.h"
 #include "model/safetensors.h"
+#include "tests/built.h"
 #include "tests/files.h"
 
 namespace stepladder {
@@ -37,9 +38,7 @@ Config tiny() {
 // A model's parameters in CPU memory.
 struct Model {
   explicit Model(const Config& c = tiny()) : config(c) {
-    Arena plan;
-    Params(plan, "params", config);
-    arena = std::make_unique<Arena>(*ops, plan.bytes());
+    arena = planned_arena(*ops, [&](Arena& plan) { Params(plan, "params", config); });
     params = Params(*arena, "params", config);
   }
   // Gives each element a different number.
@@ -682,9 +681,7 @@ struct Resumable {
   explicit Resumable(DType half = DType::bf16) {
     Config config = tiny();
     config.half = half;
-    Arena plan;
-    Resting(*ops, plan, config);
-    arena = std::make_unique<Arena>(*ops, plan.bytes());
+    arena = planned_arena(*ops, [&](Arena& plan) { Resting(*ops, plan, config); });
     trainer = std::make_unique<Resting>(*ops, *arena, config);
   }
   void randomize() {

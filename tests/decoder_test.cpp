@@ -10,6 +10,7 @@
 
 #include "model/hellaswag.h"
 #include "model/sample.h"
+#include "tests/built.h"
 #include "tests/files.h"
 #include "tests/questions.h"
 #include "tests/trainers.h"
@@ -24,10 +25,7 @@ struct Trained {
     run.losses(steps);
     run.trainer->gather_state();
     if (half == DType::f32) run.ops->set_matmul_precision(Precision::fp32);
-    Arena plan;
-    Decoder(*run.ops, plan, *run.trainer);
-    arena = std::make_unique<Arena>(*run.ops, plan.bytes());
-    std::memset(arena->data(), 0xFF, static_cast<size_t>(plan.bytes()));
+    arena = planned_arena(*run.ops, [&](Arena& plan) { Decoder(*run.ops, plan, *run.trainer); });
     decoder = std::make_unique<Decoder>(*run.ops, *arena, *run.trainer);
     decoder->restart();
   }

@@ -16,6 +16,7 @@
 #include "model/gpt2.h"
 #include "model/half.h"
 #include "model/random.h"
+#include "tests/built.h"
 #include "tests/trainers.h"
 
 namespace stepladder {
@@ -160,8 +161,6 @@ struct Sampled {
 /// the right loss and norm of the gradients too.
 std::vector<Sampled> sampled_gradients(const Case& test, uint64_t draw) {
   const Rung& rung = ladder().find(test.rung);
-  const auto build = std::find_if(linked_rungs().begin(), linked_rungs().end(),
-                                  [&](const RungBuild& r) { return r.name == rung.name; });
   Config config = tiny_config();
   config.half = test.half;
   const ReferenceGpt2 reference(config);
@@ -174,11 +173,7 @@ std::vector<Sampled> sampled_gradients(const Case& test, uint64_t draw) {
   hyper.accumulate = 2;
 
   const auto ops = make_cpu_ops();
-  Arena plan;
-  build->make(*ops, plan, config, hyper);
-  Arena arena(*ops, plan.bytes());
-  const auto trainer = build->make(*ops, arena, config, hyper);
-  trainer->reset();
+  const auto [arena, trainer] = built(*ops, rung.name, config, hyper);
 
   // Weights are large, so that attention is not uniform and GELU not linear; they differ from tensor to
   // tensor; and they are bf16 numbers, so that 16-bit rungs have equal ones.

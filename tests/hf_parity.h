@@ -11,11 +11,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "bench/plan/ladder.h"
 #include "model/checkpoint.h"
 #include "model/safetensors.h"
+#include "tests/built.h"
 #include "tests/files.h"
 #include "tests/losses.h"
 
@@ -43,14 +45,7 @@ struct ParityTraining {
                       .weight_decay = told["weight_decay"],
                       .grad_clip = told["grad_clip"],
                       .loss_scale = 256.0F};  // low enough to skip no step
-    const auto& builds = linked_rungs();
-    const auto build = std::ranges::find(builds, name, &RungBuild::name);
-    check(build != builds.end(), name, " is not linked");
-    Arena plan;
-    build->make(ops, plan, config, hyper);
-    arena = std::make_unique<Arena>(ops, plan.bytes());
-    trainer = build->make(ops, *arena, config, hyper);
-    trainer->reset();
+    std::tie(arena, trainer) = built(ops, name, config, hyper);
   }
 
   const std::string folder = parity_folder();

@@ -5,10 +5,12 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <tuple>
 
 #include "model/error.h"
 #include "model/gpt2.h"
 #include "model/tokenizer.h"
+#include "tests/built.h"
 #include "tests/files.h"
 
 namespace stepladder {
@@ -94,11 +96,7 @@ struct Speaker {
     config.V = V;
     config.L = config.NH = 1;
     config.C = 16;
-    const TrainerFactory& make = std::ranges::find(linked_rungs(), rung, &RungBuild::name)->make;
-    Arena plan;
-    make(*ops, plan, config, {});
-    arena = std::make_unique<Arena>(*ops, plan.bytes());
-    trainer = make(*ops, *arena, config, {});
+    std::tie(arena, trainer) = built(*ops, rung, config);
     trainer->init(1337);
     trainer->prepare();
   }

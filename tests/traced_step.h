@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -15,6 +14,7 @@
 #include "model/gpt2.h"
 #include "model/random.h"
 #include "model/tracing.h"
+#include "tests/built.h"
 
 namespace stepladder {
 
@@ -39,10 +39,6 @@ inline TracedStep traced_step(const std::string& rung, const std::unique_ptr<Ops
                               const Config& config, int accumulate = 1) {
   Ops& ops = *backend;
   Tracing tracing(ops);
-  const auto& rungs = linked_rungs();
-  const auto build = std::find_if(rungs.begin(), rungs.end(), [&](const auto& r) { return r.name == rung; });
-  check(build != rungs.end(), rung, " is not linked");
-
   std::vector<uint16_t> tokens(static_cast<size_t>(8 * config.B * config.T + 1));
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(random_bits(7, i) % config.V);
   Loader data(std::make_shared<const Tokens>("random tokens", std::move(tokens), config.V), config.B,
@@ -50,11 +46,7 @@ inline TracedStep traced_step(const std::string& rung, const std::unique_ptr<Ops
 
   Hyper hyper;
   hyper.accumulate = accumulate;
-  Arena plan;
-  build->make(ops, plan, config, hyper);
-  Arena arena(ops, plan.bytes());
-  const auto trainer = build->make(ops, arena, config, hyper);
-  trainer->reset();
+  const auto [arena, trainer] = built(ops, rung, config, hyper);
   trainer->init(1337);
   trainer->prepare();
   for (int step = 0; step < 2; ++step) trainer->step(data, step, 1e-3F);

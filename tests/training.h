@@ -1,15 +1,15 @@
 // A small trainer on the CPU with something to learn.
 #pragma once
 
-#include <algorithm>
-#include <cstring>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "model/gpt2.h"
 #include "model/random.h"
+#include "tests/built.h"
 #include "tests/recording_ops.h"
 
 namespace stepladder {
@@ -42,20 +42,10 @@ struct Training {
   explicit Training(const std::string& rung, DType half = DType::bf16, int accumulate = 1,
                     const Config& of = small_config())
       : config(of) {
-    const auto& rungs = linked_rungs();
-    const auto build =
-        std::find_if(rungs.begin(), rungs.end(), [&](const auto& r) { return r.name == rung; });
-    check(build != rungs.end(), rung, " is not linked");
     config.half = half;
     Hyper hyper;
     hyper.accumulate = accumulate;
-    Arena plan;
-    build->make(*ops, plan, config, hyper);
-    arena = std::make_unique<Arena>(*ops, plan.bytes());
-    // Fills the arena with NaN, so that reads of unwritten memory show.
-    std::memset(arena->data(), 0xFF, static_cast<size_t>(plan.bytes()));
-    trainer = build->make(*ops, *arena, config, hyper);
-    trainer->reset();
+    std::tie(arena, trainer) = built(*ops, rung, config, hyper);
     trainer->init(1337);
     ops->observe(&recording);
     trainer->prepare();
