@@ -254,8 +254,18 @@ TEST(HuggingFace, AConfigThatIsThereStaysIfItIsTheModels) {
   EXPECT_TRUE(says(save_beside("mine"), {"config.json"}));
 }
 
-TEST(HuggingFace, NamesWithoutPrefixMasksAndATiedHeadAreAccepted) {
+void expect_loads_as_hugging_faces(const std::string& bytes) {
   const TempFolder folder;
+  write_file(folder / "x.safetensors", bytes);
+  std::filesystem::copy_file(STEPLADDER_TEST_DATA "/hf_parity/config.json", folder / "config.json");
+  Model expected, model;
+  expected.load(kHuggingFace);
+  model.load(folder / "x.safetensors");
+  expect_equal(model.params, expected.params);
+  EXPECT_EQ(config_of_checkpoint(folder / "x.safetensors").L, 2);
+}
+
+TEST(HuggingFace, NamesWithoutPrefixMasksAndATiedHeadAreAccepted) {
   auto [header, data] = parts_of(read_file(kHuggingFace));
   json renamed;
   for (const auto& [name, value] : header.items())
@@ -270,12 +280,7 @@ TEST(HuggingFace, NamesWithoutPrefixMasksAndATiedHeadAreAccepted) {
   append("lm_head.weight", "F32", renamed["wte.weight"]["shape"], data.substr(begin, end - begin));
   append("h.0.attn.bias", "BOOL", {1, 1, 16, 16}, std::string(256, '\1'));
   append("h.0.attn.masked_bias", "F32", json::array(), std::string(4, '\0'));
-  write_file(folder / "x.safetensors", container(renamed.dump(), data));
-
-  Model expected, model;
-  expected.load(kHuggingFace);
-  model.load(folder / "x.safetensors");
-  expect_equal(model.params, expected.params);
+  expect_loads_as_hugging_faces(container(renamed.dump(), data));
 }
 
 // The file kHuggingFace with its tensors renamed.
@@ -285,17 +290,6 @@ std::string renamed(const std::function<std::string(const std::string& name)>& r
   for (const auto& [name, value] : header.items())
     names[name == "__metadata__" ? name : rename(name)] = value;
   return container(names.dump(), data);
-}
-
-void expect_loads_as_hugging_faces(const std::string& bytes) {
-  const TempFolder folder;
-  write_file(folder / "x.safetensors", bytes);
-  std::filesystem::copy_file(STEPLADDER_TEST_DATA "/hf_parity/config.json", folder / "config.json");
-  Model expected, model;
-  expected.load(kHuggingFace);
-  model.load(folder / "x.safetensors");
-  expect_equal(model.params, expected.params);
-  EXPECT_EQ(config_of_checkpoint(folder / "x.safetensors").L, 2);
 }
 
 TEST(HuggingFace, WrappersNamesAreStripped) {

@@ -58,14 +58,30 @@ inline Results results_of(const std::string& commit, const std::string& time) {
   return results;
 }
 
+/// Random numbers, of which the seed fixes every one.
+class NormalNumbers {
+ public:
+  explicit NormalNumbers(uint64_t seed) : seed_(seed) {}
+  /// Uniform in [0,1).
+  double uniform() { return random_uniform(seed_, counter_++); }
+  /// Standard normal.
+  double normal() {
+    const double radius = std::sqrt(-2 * std::log1p(-uniform()));  // Box and Muller 1958
+    return radius * std::cos(2 * std::numbers::pi * uniform());
+  }
+
+ private:
+  uint64_t seed_, counter_ = 0;
+};
+
 /// A noise model in logarithms of time: each run is off by `process` (standard deviation) and each of its
 /// steps by `step`, correlated by `correlation` with the step before (AR(1)); all runs drift by up to `drift`
 /// from the first to the last. The seed fixes every number.
-class NoisyMachine {
+class NoisyMachine : public NormalNumbers {
  public:
   double process = 0.006, drift = 0.01, step = 0.004, correlation = 0.7;
 
-  NoisyMachine(uint64_t seed, int64_t runs) : seed_(seed), runs_(runs) { slope_ = 2 * uniform() - 1; }
+  NoisyMachine(uint64_t seed, int64_t runs) : NormalNumbers(seed), runs_(runs) { slope_ = 2 * uniform() - 1; }
 
   /// A machine where a random half of the processes is slower by `slower` (a ratio less 1), with almost no
   /// other noise.
@@ -75,11 +91,6 @@ class NoisyMachine {
     machine.step = 1e-4;
     machine.second_speed_ = slower;
     return machine;
-  }
-
-  double normal() {
-    const double radius = std::sqrt(-2 * std::log1p(-uniform()));  // Box and Muller 1958
-    return radius * std::cos(2 * std::numbers::pi * uniform());
   }
 
   /// Milliseconds of the next process's steps; `slower` is a ratio less 1.
@@ -97,9 +108,6 @@ class NoisyMachine {
   }
 
  private:
-  double uniform() { return random_uniform(seed_, counter_++); }
-
-  uint64_t seed_, counter_ = 0;
   double slope_ = 0.0, second_speed_ = 0.0;
   int64_t runs_, done_ = 0;
 };

@@ -65,6 +65,17 @@ inline void write_file(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
+/// Makes an energy counter as in /sys/class/powercap. Returns the file with the count.
+inline std::string energy_counter(const TempFolder& folder, const std::string& zone = "intel-rapl:0",
+                                  const std::string& name = "package-0",
+                                  const std::string& range = "262143328850") {
+  std::filesystem::create_directory(folder / zone);
+  write_file(folder / (zone + "/name"), name + "\n");
+  write_file(folder / (zone + "/max_energy_range_uj"), range + "\n");
+  write_file(folder / (zone + "/energy_uj"), "0\n");
+  return folder / (zone + "/energy_uj");
+}
+
 /// Writes an executable shell script with these commands.
 inline void write_script(const std::string& path, const std::string& commands) {
   write_file(path, "#!/bin/sh\n" + commands);

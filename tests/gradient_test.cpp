@@ -17,6 +17,7 @@
 #include "model/half.h"
 #include "model/random.h"
 #include "tests/built.h"
+#include "tests/tokens.h"
 #include "tests/trainers.h"
 
 namespace stepladder {
@@ -126,12 +127,6 @@ Config tiny_config() {
   return config;
 }
 
-std::shared_ptr<const Tokens> random_tokens(int64_t count, int64_t V) {
-  std::vector<uint16_t> tokens(static_cast<size_t>(count));
-  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(random_bits(1, i) % V);
-  return std::make_shared<const Tokens>("random tokens", std::move(tokens), V);
-}
-
 /// The relative error allowed: some tens of f32 roundings on the way through the model, and a few of matmul
 /// inputs that are rounded. In 16 bits each of about forty stored results is rounded by up to half an
 /// epsilon: a random walk of about three epsilons, of which this allows five sigma.
@@ -191,7 +186,8 @@ std::vector<Sampled> sampled_gradients(const Case& test, uint64_t draw) {
   }
   trainer->prepare();
 
-  const auto file = random_tokens(100, config.V);
+  const auto file =
+      std::make_shared<const Tokens>("random tokens", random_tokens(100, config.V, 1), config.V);
   Loader data(file, config.B, config.T), again(file, config.B, config.T);
   trainer->step(data, 0, kLearningRate);
   const auto loss = [&] {

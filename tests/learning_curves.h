@@ -3,11 +3,9 @@
 
 #include <cmath>
 #include <cstdint>
-#include <numbers>
 #include <vector>
 
 #include "bench/results/results.h"
-#include "model/random.h"
 #include "tests/comparable.h"
 
 namespace stepladder {
@@ -16,7 +14,7 @@ namespace stepladder {
 /// (reports/, B=16, T=1024, three seeds): a trend of 3 + 1.4 ln(4000 / step); a shift of a run's log steps,
 /// since rounding alone moves runs of one seed apart; and a wiggle that follows the order of the data, so
 /// that the runs of a seed share most of the wiggle's variance. The seed fixes every number.
-class LearningCurves {
+class LearningCurves : public NormalNumbers {
  public:
   static constexpr double kLoss = 3.0, kSteps = 4000.0, kSlope = 1.4;
   double shift = 0.024;   // standard deviation of a run's log steps
@@ -25,7 +23,7 @@ class LearningCurves {
   double memory = 30.0;   // steps over which the wiggle's correlation falls to 1/e
   int64_t last_step = 6000;
 
-  explicit LearningCurves(uint64_t seed) : seed_(seed) {}
+  using NormalNumbers::NormalNumbers;
 
   /// Two curves of a new seed, evaluated every `every` steps; the second trainer takes `more` steps (a ratio
   /// less 1).
@@ -50,16 +48,6 @@ class LearningCurves {
     }
     return both;
   }
-
-  double normal() {
-    const double radius = std::sqrt(-2 * std::log1p(-uniform()));  // Box and Muller 1958
-    return radius * std::cos(2 * std::numbers::pi * uniform());
-  }
-
- private:
-  double uniform() { return random_uniform(seed_, counter_++); }
-
-  uint64_t seed_, counter_ = 0;
 };
 
 /// Runs of two trainers from the same seeds until a loss of 3, evaluated every 100 steps; NEW takes

@@ -15,6 +15,7 @@
 #include "tests/files.h"
 #include "tests/losses.h"
 #include "tests/processes.h"
+#include "tests/tokens.h"
 
 namespace stepladder {
 namespace {
@@ -33,10 +34,7 @@ class MultirankGpu : public testing::TestWithParam<int> {
     const int devices = cuda_device_count();
     if (devices < (share_devices() ? 1 : GetParam()))
       GTEST_SKIP() << "needs " << GetParam() << " CUDA devices";
-    std::vector<uint16_t> tokens(200000);
-    for (size_t i = 1; i < tokens.size(); ++i)
-      tokens[i] = static_cast<uint16_t>((i % 11 == 0 ? i : tokens[i - 1] * 5U + 3U) % 512);
-    write_token_file(folder_ / "data.bin", tokens);
+    write_learnable_tokens(folder_ / "data.bin", 200000);
   }
 
   /// Starts rank `rank` of `world`, without rank variables if `world` is 1. `elsewhere` gives the rank

@@ -15,6 +15,7 @@
 #include "tests/files.h"
 #include "tests/losses.h"
 #include "tests/processes.h"
+#include "tests/tokens.h"
 
 namespace stepladder {
 namespace {
@@ -31,10 +32,7 @@ class Multirank : public testing::Test {
     if (!open_mpi_is_here()) GTEST_SKIP() << "no mpirun: install openmpi-bin and libopenmpi-dev";
     if (!fs::exists(kBin + "/libstepladder_mpi.so"))
       GTEST_SKIP() << "built without MPI: install libopenmpi-dev and build again";
-    std::vector<uint16_t> tokens(20000);
-    for (size_t i = 1; i < tokens.size(); ++i)
-      tokens[i] = static_cast<uint16_t>((i % 11 == 0 ? i : tokens[i - 1] * 5U + 3U) % 512);
-    write_token_file(folder_ / "data.bin", tokens);
+    write_learnable_tokens(folder_ / "data.bin", 20000);
   }
 
   /// A rung's command line for gpt2-tiny with a small vocabulary. In fp32 no sum is rounded to 16 bits, so

@@ -126,6 +126,40 @@ class RungCli : public testing::Test {
     EXPECT_NE(result.err.find(what), std::string::npos) << result.err;
   }
 
+  struct Halves {
+    Result whole, rest;
+  };
+  /// Trains `steps` steps at once (checkpoint "whole"), then in two parts that meet at step `half`
+  /// (checkpoints "half" and "resumed"), and expects the same losses and last checkpoint. `first`: options
+  /// that a resumed run has from its checkpoint.
+  Halves train_in_halves(size_t half, size_t steps, Args options, const Args& first = {},
+                         const char* rung = kRung) const {
+    options.insert(options.end(), {"--events", "3", "--steps"});
+    const auto train = [&](size_t last, const Args& more) {
+      Args args = tiny(options);
+      args.push_back(cat(last));
+      args.insert(args.end(), more.begin(), more.end());
+      Result result = run(args, rung);
+      EXPECT_EQ(result.code, 0) << rung << ": " << result.err;
+      return result;
+    };
+    const auto from_start = [&](size_t last, const char* file) {
+      Args more = {"--checkpoint", path(file)};
+      more.insert(more.end(), first.begin(), first.end());
+      return train(last, more);
+    };
+    const Result whole = from_start(steps, "whole");
+    from_start(half, "half");
+    const Result rest = train(steps, {"--resume", path("half"), "--checkpoint", path("resumed")});
+    const auto all = whole.of("step"), second = rest.of("step");
+    EXPECT_EQ(second.size(), steps - half) << rung;
+    for (size_t i = 0; i < second.size() && half + i < all.size(); ++i)
+      EXPECT_EQ(second[i]["loss"], all[half + i]["loss"]) << rung;
+    EXPECT_FALSE(read_file(path("whole")).empty()) << rung;
+    EXPECT_TRUE(read_file(path("whole")) == read_file(path("resumed"))) << rung;
+    return {whole, rest};
+  }
+
   TempFolder folder_;
 };
 
@@ -420,24 +454,12 @@ TEST_F(RungCli, ResumedRunOnShardsIsBitwiseTheUninterruptedOne) {
   for (const char* rung : {kRung, "04_pinned_loader"}) {
     std::vector<json> curves;
     for (const Args& order : {Args{}, Args{"--shuffle"}}) {
-      const auto train = [&](const char* steps, const Args& more) {
-        Args args = tiny({"--accumulate", "3", "--eval-every", "100", "--eval-batches", "4", "--events", "3",
-                          "--data", path("shards"), "--steps", steps});
-        args.insert(args.end(), order.begin(), order.end());
-        args.insert(args.end(), more.begin(), more.end());
-        Result result = run(args, rung);
-        EXPECT_EQ(result.code, 0) << result.err;
-        return result;
-      };
+      Args options = {"--accumulate",   "3", "--eval-every", "100",
+                      "--eval-batches", "4", "--data",       path("shards")};
+      options.insert(options.end(), order.begin(), order.end());
       // 16 steps of 3 batches are more than two epochs of 20 batches; the checkpoint falls within a shard.
-      const Result whole = train("16", {"--checkpoint", path("whole"), "--seed", "7"});
-      train("9", {"--checkpoint", path("half"), "--seed", "7"});
-      const Result rest = train("16", {"--resume", path("half"), "--checkpoint", path("resumed")});
-      ASSERT_EQ(rest.of("step").size(), 7U);
-      for (size_t i = 0; i < 7; ++i)
-        EXPECT_EQ(rest.of("step")[i]["loss"], whole.of("step")[i + 9]["loss"]) << rung;
+      const auto [whole, rest] = train_in_halves(9, 16, options, {"--seed", "7"}, rung);
       EXPECT_EQ(rest.of("eval").back()["val_loss"], whole.of("eval").back()["val_loss"]);
-      EXPECT_TRUE(read_file(path("whole")) == read_file(path("resumed"))) << rung;
       EXPECT_EQ(whole.events.front()["config"]["shuffle"], order.size() == 1);
       curves.push_back(whole.of("step").front()["loss"]);
     }
@@ -466,20 +488,7 @@ TEST_F(RungCli, ADamagedShardIsAUsageErrorThatNamesIt) {
 }
 
 TEST_F(RungCli, ResumedRunIsBitwiseTheUninterruptedOne) {
-  const auto train = [&](const char* steps, const Args& more) {
-    Args args = tiny({"--accumulate", "2", "--events", "3", "--steps", steps});
-    args.insert(args.end(), more.begin(), more.end());
-    Result result = run(args);
-    EXPECT_EQ(result.code, 0) << result.err;
-    return result;
-  };
-  const Result whole = train("6", {"--checkpoint", path("whole")});
-  train("3", {"--checkpoint", path("half")});
-  const Result rest = train("6", {"--resume", path("half"), "--checkpoint", path("resumed")});
-  ASSERT_EQ(rest.of("step").size(), 3U);
-  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(rest.of("step")[i]["loss"], whole.of("step")[i + 3]["loss"]);
-  EXPECT_FALSE(read_file(path("whole")).empty());
-  EXPECT_TRUE(read_file(path("whole")) == read_file(path("resumed")));
+  train_in_halves(3, 6, {"--accumulate", "2"});
   // A resumed run takes the model's shape from the checkpoint.
   const Result alone = run({"--backend", "cpu", "--data", path("data.bin"), "--batch", "2", "--resume",
                             path("whole"), "--steps", "7"});
@@ -501,20 +510,9 @@ TEST_F(RungCli, ResumedRunIsBitwiseTheUninterruptedOne) {
 TEST_F(RungCli, RungsOfTheLadderOfLearningGoOnToTheLastBitAndSample) {
   for (const Rung& rung : trainers_of(*our_ladder("learning"))) {
     const char* name = rung.name.c_str();
-    const auto train = [&](const char* steps, const Args& more) {
-      Args args = tiny({"--accumulate", "2", "--eval-every", "6", "--eval-batches", "2", "--deterministic",
-                        "--events", "3", "--steps", steps});
-      args.insert(args.end(), more.begin(), more.end());
-      Result result = run(args, name);
-      EXPECT_EQ(result.code, 0) << result.err;
-      return result;
-    };
-    const Result whole = train("6", {"--checkpoint", path("whole")});
-    train("3", {"--checkpoint", path("half")});
-    const Result rest = train("6", {"--resume", path("half"), "--checkpoint", path("resumed")});
-    ASSERT_EQ(rest.of("step").size(), 3U) << name;
+    const auto [whole, rest] = train_in_halves(
+        3, 6, {"--accumulate", "2", "--eval-every", "6", "--eval-batches", "2", "--deterministic"}, {}, name);
     EXPECT_EQ(rest.of("eval").back()["val_loss"], whole.of("eval").back()["val_loss"]) << name;
-    EXPECT_TRUE(read_file(path("whole")) == read_file(path("resumed"))) << name;
 
     const Args resumed = {"--backend", "cpu", "--vocab",  "none", "--resume",        path("whole"),
                           "--steps",   "0",   "--prompt", "ab",   "--sample-tokens", "8"};

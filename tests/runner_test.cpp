@@ -228,18 +228,9 @@ TEST_F(RunnerTest, ALossThatIsNotReachedIsSaidAndTheRunIsKept) {
   EXPECT_EQ(measure().status, Status::crash) << "an exit status of a loss that nobody asked for";
 }
 
-/// Makes an energy counter as in /sys/class/powercap. Returns the file with the count.
-std::string counter_in(const TempFolder& rapl) {
-  std::filesystem::create_directory(rapl / "intel-rapl:0");
-  write_file(rapl / "intel-rapl:0/name", "package-0\n");
-  write_file(rapl / "intel-rapl:0/max_energy_range_uj", "262143328850\n");
-  write_file(rapl / "intel-rapl:0/energy_uj", "0\n");
-  return rapl / "intel-rapl:0/energy_uj";
-}
-
 TEST_F(RunnerTest, EnergyOfEvaluationsIsNotThatOfTraining) {
   const TempFolder rapl;
-  const std::string counter = counter_in(rapl);
+  const std::string counter = energy_counter(rapl);
   const Environment folder("STEPLADDER_RAPL", rapl / "");
   TelemetryOfDevices telemetry;
   workload_.telemetry = &telemetry;
@@ -260,7 +251,7 @@ TEST_F(RunnerTest, EnergyOfEvaluationsIsNotThatOfTraining) {
 
 TEST_F(RunnerTest, ACounterThatStandsStillLeavesNoJoules) {
   const TempFolder rapl;
-  counter_in(rapl);
+  energy_counter(rapl);
   const Environment folder("STEPLADDER_RAPL", rapl / "");
   TelemetryOfDevices telemetry;
   workload_.telemetry = &telemetry;
@@ -279,7 +270,7 @@ TEST_F(RunnerTest, ACounterThatStandsStillLeavesNoJoules) {
 
 TEST_F(RunnerTest, AnEvaluationThatIsToldLateLeavesNoJoules) {
   const TempFolder rapl;
-  const std::string counter = counter_in(rapl);
+  const std::string counter = energy_counter(rapl);
   const Environment folder("STEPLADDER_RAPL", rapl / "");
   TelemetryOfDevices telemetry;
   workload_.telemetry = &telemetry;

@@ -89,9 +89,7 @@ class Rapl {
     for (const auto& [zone, name] :
          {std::pair("intel-rapl:0", "package-0"), std::pair("intel-rapl:0:0", "core"),
           std::pair("intel-rapl:1", "package-1"), std::pair("intel-rapl:2", "psys")}) {
-      std::filesystem::create_directory(folder_ / zone);
-      write_file(folder_ / cat(zone, "/name"), cat(name, "\n"));
-      write_file(folder_ / cat(zone, "/max_energy_range_uj"), "1000000000\n");
+      energy_counter(folder_, zone, name, "1000000000");
       count(zone, 100e6);
     }
   }
@@ -131,10 +129,8 @@ TEST(Telemetry, ACounterThatBeginsAgainOutsideItsRangeIsUnknown) {
   const TempFolder folder;
   const Environment named("STEPLADDER_RAPL", folder / "");
   const std::string zone = folder / "intel-rapl:0";
-  std::filesystem::create_directory(zone);
-  write_file(zone + "/name", "package-0\n");
   for (const char* range : {"", "100"}) {
-    write_file(zone + "/max_energy_range_uj", range);
+    energy_counter(folder, "intel-rapl:0", "package-0", range);
     write_file(zone + "/energy_uj", "500");
     Telemetry telemetry("");
     EXPECT_EQ(telemetry.joules(), 0.0);

@@ -12,9 +12,9 @@
 #include "bench/rung/profile.h"
 #include "model/data.h"
 #include "model/gpt2.h"
-#include "model/random.h"
 #include "model/tracing.h"
 #include "tests/built.h"
+#include "tests/tokens.h"
 
 namespace stepladder {
 
@@ -39,8 +39,7 @@ inline TracedStep traced_step(const std::string& rung, const std::unique_ptr<Ops
                               const Config& config, int accumulate = 1) {
   Ops& ops = *backend;
   Tracing tracing(ops);
-  std::vector<uint16_t> tokens(static_cast<size_t>(8 * config.B * config.T + 1));
-  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(random_bits(7, i) % config.V);
+  auto tokens = random_tokens(8 * config.B * config.T + 1, config.V);
   Loader data(std::make_shared<const Tokens>("random tokens", std::move(tokens), config.V), config.B,
               config.T);
 
