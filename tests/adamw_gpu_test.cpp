@@ -52,6 +52,15 @@ class AdamWGpuTest : public OpAgreement {
   static Array values(std::vector<float> v) {
     return {DType::f32, {static_cast<int64_t>(v.size())}, std::move(v)};
   }
+  /// Expects agreement of AdamWStep on every tensor from its element `skip` on.
+  void expect_agreement_from(int64_t skip, DType gradients, DType type) {
+    std::vector<Array> arrays = operands(gradients, type);
+    for (size_t i = 4; i < arrays.size(); i += 10) arrays[i] = inout(integers(arrays[i].shape).as(type));
+    arrays.push_back(values({0.02F, 3.0F}));
+    arrays.push_back(values({0.5F}));
+    expect_agreement(cat(name_of(type), " from element ", skip), arrays, rounded({16.0F * kEps, 0.0F}, type),
+                     adamw_of(skip, false));
+  }
 };
 
 TEST_F(AdamWGpuTest, AdamWAgreesForAnySizeTypeAndStep) {
@@ -69,27 +78,13 @@ TEST_F(AdamWGpuTest, AdamWAgreesForAnySizeTypeAndStep) {
 
 TEST_F(AdamWGpuTest, GradientsInF32UpdateCopiesIn16Bits) {
   for (const DType type : {DType::bf16, DType::f16}) {
-    for (const int64_t skip : {0, 1}) {
-      std::vector<Array> arrays = operands(DType::f32, type);
-      for (size_t i = 4; i < arrays.size(); i += 10) arrays[i] = inout(integers(arrays[i].shape).as(type));
-      arrays.push_back(values({0.02F, 3.0F}));
-      arrays.push_back(values({0.5F}));
-      expect_agreement(cat(name_of(type), " from element ", skip), arrays,
-                       rounded({16.0F * kEps, 0.0F}, type), adamw_of(skip, false));
-    }
+    for (const int64_t skip : {0, 1}) expect_agreement_from(skip, DType::f32, type);
   }
 }
 
 TEST_F(AdamWGpuTest, UnalignedTensorsAgree) {
   for (const DType type : kFloatTypes) {
-    for (const int64_t skip : {1, 2, 4}) {
-      std::vector<Array> arrays = operands(type);
-      for (size_t i = 4; i < arrays.size(); i += 10) arrays[i] = inout(integers(arrays[i].shape).as(type));
-      arrays.push_back(values({0.02F, 3.0F}));
-      arrays.push_back(values({0.5F}));
-      expect_agreement(cat(name_of(type), " from element ", skip), arrays,
-                       rounded({16.0F * kEps, 0.0F}, type), adamw_of(skip, false));
-    }
+    for (const int64_t skip : {1, 2, 4}) expect_agreement_from(skip, type, type);
   }
 }
 

@@ -36,6 +36,15 @@ class Fp8GpuTest : public OpAgreement {
     return {DType::f32, shape, std::vector<float>(static_cast<size_t>(shape.numel())), true};
   }
 
+  /// q (N,C), qt (C,N), scale and amax, and `others` behind them.
+  static std::vector<Array> quantized(DType type, int64_t N, int64_t C, float scale,
+                                      const std::vector<Array>& others) {
+    std::vector<Array> arrays = {
+        out({N, C}, type), out({C, N}, type), {DType::f32, {1}, {scale}}, zeros({1})};
+    arrays.insert(arrays.end(), others.begin(), others.end());
+    return arrays;
+  }
+
   static Tensor fp8(const Tensor& q, const Tensor& scale, const Tensor& amax) {
     return q.scaled(scale, amax);
   }
@@ -149,13 +158,10 @@ TEST_F(Fp8GpuTest, SquaredReluAgreesButForNeighbours) {
     for (const DType type : kTypes) {
       SCOPED_TRACE(cat(name_of(type), ' ', N, 'x', C));
       const float scale = type == DType::f8e4m3 ? 0x1p-4F : 0x1p-11F;
-      const std::vector<Array> arrays = {out({N, C}, type),
-                                         out({C, N}, type),
-                                         scalar(scale),
-                                         inout(scalar(0.0F)),
-                                         inout(reals({C}).as(DType::bf16)),
-                                         reals({N, C}, -4.0F, 4.0F).as(DType::bf16),
-                                         reals({N, C}).as(DType::bf16)};
+      const std::vector<Array> arrays =
+          quantized(type, N, C, scale,
+                    {inout(reals({C}).as(DType::bf16)), reals({N, C}, -4.0F, 4.0F).as(DType::bf16),
+                     reals({N, C}).as(DType::bf16)});
       const Call forward = CALL(QuantizeReluSquared{fp8(t[0], t[2], t[3]), fp8(t[1], t[2], t[3]), t[5]});
       const Call backward =
           CALL(QuantizeReluSquaredBackward{fp8(t[0], t[2], t[3]), fp8(t[1], t[2], t[3]), t[4], t[6], t[5]});
@@ -184,15 +190,10 @@ TEST_F(Fp8GpuTest, LayernormAgreesButForNeighbours) {
     for (const auto& [N, C] : kNormShapes) {
       if (C == 3840 && cuda_->device().info().compute_capability < 90) continue;  // needs a tile of 123 KB
       SCOPED_TRACE(cat(name_of(type), ' ', N, 'x', C));
-      const std::vector<Array> arrays = {out({N, C}, type),
-                                         out({C, N}, type),
-                                         scalar(scale),
-                                         inout(scalar(0.0F)),
-                                         out({N}),
-                                         out({N}),
-                                         reals({N, C}, -2.0F, 3.0F).as(DType::bf16),
-                                         reals({C}).as(DType::bf16),
-                                         reals({C}).as(DType::bf16)};
+      const std::vector<Array> arrays =
+          quantized(type, N, C, scale,
+                    {out({N}), out({N}), reals({N, C}, -2.0F, 3.0F).as(DType::bf16),
+                     reals({C}).as(DType::bf16), reals({C}).as(DType::bf16)});
       const auto expected = run(*cpu_, arrays, call), got = run_twice(arrays, call);
       for (const size_t layout : {0, 1})
         expect_neighbours(type, got[layout], expected[layout], layout, 2 + N * C / 1000);
@@ -213,19 +214,10 @@ TEST_F(Fp8GpuTest, LayernormsGradientIsQuantizedAsStored) {
       const float scale = type == DType::f8e4m3 ? 0x1p-5F : 0x1p-12F;  // no value saturates
       const Array column = reals({C}).as(DType::bf16), x = reals({N, C}).as(DType::bf16),
                   dout = reals({N, C}).as(DType::bf16);
-      const std::vector<Array> arrays = {out({N, C}, type),
-                                         out({C, N}, type),
-                                         scalar(scale),
-                                         inout(scalar(0.0F)),
-                                         inout(reals({N, C}).as(DType::bf16)),
-                                         inout(column),
-                                         inout(column),
-                                         inout(column),
-                                         dout,
-                                         x,
-                                         reals({N}, -0.1F, 0.1F),
-                                         reals({N}, 0.5F, 2.0F),
-                                         column};
+      const std::vector<Array> arrays =
+          quantized(type, N, C, scale,
+                    {inout(reals({N, C}).as(DType::bf16)), inout(column), inout(column), inout(column), dout,
+                     x, reals({N}, -0.1F, 0.1F), reals({N}, 0.5F, 2.0F), column});
       const auto call = [](bool biased) {
         return [biased](Ops& o, auto& t) {
           o(QuantizeLayerNormBackward{Fp8Pair{fp8(t[0], t[2], t[3]), fp8(t[1], t[2], t[3])}, t[4],
@@ -260,9 +252,7 @@ TEST_F(Fp8GpuTest, LayernormWritesEitherLayoutAlone) {
   const Array x = reals({N, C}).as(DType::bf16), column = reals({C}).as(DType::bf16);
   const auto results = [&](bool rows, bool columns) {
     return run(
-        *cuda_,
-        {out({N, C}, DType::f8e4m3), out({C, N}, DType::f8e4m3), scalar(0x1p-6F), inout(scalar(0.0F)), x,
-         out({N}), out({N}), column},
+        *cuda_, quantized(DType::f8e4m3, N, C, 0x1p-6F, {x, out({N}), out({N}), column}),
         CALL(QuantizeLayerNorm{rows ? fp8(t[0], t[2], t[3]) : Tensor{},
                                columns ? fp8(t[1], t[2], t[3]) : Tensor{}, t[5], t[6], t[4], t[7], t[7]}));
   };
@@ -279,9 +269,7 @@ TEST_F(Fp8GpuTest, WhatIsNotFiniteInARowShowsInAllOfItsNorm) {
     x.values[static_cast<size_t>(5 * C + 77)] = bad;
     const Array column = reals({C}).as(DType::bf16);
     const auto got = run(
-        *cuda_,
-        {out({N, C}, DType::f8e4m3), out({C, N}, DType::f8e4m3), scalar(0x1p-6F), inout(scalar(0.0F)), x,
-         out({N}), out({N}), column},
+        *cuda_, quantized(DType::f8e4m3, N, C, 0x1p-6F, {x, out({N}), out({N}), column}),
         CALL(QuantizeLayerNorm{fp8(t[0], t[2], t[3]), fp8(t[1], t[2], t[3]), t[5], t[6], t[4], t[7], t[7]}));
     for (int64_t n = 0; n < N; ++n)
       for (int64_t c = 0; c < C; ++c) {

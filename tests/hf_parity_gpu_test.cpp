@@ -9,11 +9,8 @@ namespace {
 class ParityGpu : public ::testing::TestWithParam<Rung> {
  protected:
   void SetUp() override {
-    try {
-      ops = make_cuda_ops(0, gpu_test_options());
-    } catch (const UnsupportedError& error) {
-      GTEST_SKIP() << error.what();
-    }
+    open_device(ops);
+    if (!ops) return;
     const std::string reason = unsupported_reason(GetParam().compute_capability, ops->device().info());
     if (!reason.empty()) GTEST_SKIP() << reason;
   }

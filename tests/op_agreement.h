@@ -84,11 +84,7 @@ class OpAgreement : public testing::Test {
   virtual OpsOptions options() const { return {}; }
 
   void SetUp() override {
-    try {
-      cuda_ = make_cuda_ops(0, gpu_test_options(options()));
-    } catch (const UnsupportedError& error) {
-      GTEST_SKIP() << error.what();
-    }
+    open_device(cuda_, options());
     cpu_ = make_cpu_ops();
   }
 
@@ -181,6 +177,18 @@ class OpAgreement : public testing::Test {
   void expect_agreement(const std::string& what, const std::vector<Array>& arrays, Tolerance tolerance,
                         const Call& call) {
     expect_outputs(what, arrays, std::vector<Tolerance>(arrays.size(), tolerance), call);
+  }
+
+  /// Expects agreement of an op that writes t[0], and of the op in place, with t[1] for t[0].
+  void expect_also_in_place(const std::string& what, const std::vector<Array>& arrays, Tolerance tolerance,
+                            const Call& call) {
+    expect_agreement(what, arrays, tolerance, call);
+    std::vector<Array> others(arrays.begin() + 1, arrays.end());
+    others.front().output = true;
+    expect_agreement(what + " in place", others, tolerance, [&](Ops& o, std::vector<Tensor> t) {
+      t.insert(t.begin(), t.front());
+      call(o, t);
+    });
   }
 
   /// The same as expect_agreement(), with a tolerance for each output in turn.

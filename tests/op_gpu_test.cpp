@@ -26,16 +26,12 @@ TEST_F(OpGpuTest, ElementwiseOpsAgree) {
       const Array x = reals(s, -3.0F, 3.0F).as(type), y = reals(s, -3.0F, 3.0F).as(type),
                   positive = reals(s, 0.5F, 2.0F).as(type);
       const Tolerance few = rounded({8.0F * kEps * 9.0F, 0.0F}, type);  // roundings of terms of at most 3^2
-      expect_agreement(named(type, "add", s), {out(s, type), x, y}, kExact, CALL(Add{t[0], t[1], t[2]}));
-      expect_agreement(named(type, "mul", s), {out(s, type), x, y}, kExact, CALL(Mul{t[0], t[1], t[2]}));
-      expect_agreement(named(type, "add in place", s), {inout(x), y}, kExact, CALL(Add{t[0], t[0], t[1]}));
-      expect_agreement(named(type, "mul in place", s), {inout(x), y}, kExact, CALL(Mul{t[0], t[0], t[1]}));
+      expect_also_in_place(named(type, "add", s), {out(s, type), x, y}, kExact, CALL(Add{t[0], t[1], t[2]}));
+      expect_also_in_place(named(type, "mul", s), {out(s, type), x, y}, kExact, CALL(Mul{t[0], t[1], t[2]}));
       expect_agreement(named(type, "mul by itself", s), {out(s, type), x}, kExact,
                        CALL(Mul{t[0], t[1], t[1]}));
-      expect_agreement(named(type, "affine", s), {out(s, type), x}, few,
-                       CALL(Affine{t[0], t[1], 0.7F, -0.3F}));
-      expect_agreement(named(type, "affine in place", s), {inout(x)}, few,
-                       CALL(Affine{t[0], t[0], 0.7F, -0.3F}));
+      expect_also_in_place(named(type, "affine", s), {out(s, type), x}, few,
+                           CALL(Affine{t[0], t[1], 0.7F, -0.3F}));
       expect_agreement(named(type, "pow 2", s), {out(s, type), x}, rounded({0.0F, 2.0F * kEps}, type),
                        CALL(Pow{t[0], t[1], 2}));
       expect_agreement(named(type, "pow 3", s), {inout(x)}, rounded({0.0F, 4.0F * kEps}, type),
@@ -74,14 +70,10 @@ TEST_F(OpGpuTest, RowOpsAgree) {
       expect_agreement(named(type, "normalize_backward", s), {inout(reals(s).as(type)), y, z, a, b, rstd},
                        rounded({42.0F * kEps, 0.0F}, type),
                        CALL(NormalizeBackward{t[0], t[1], t[2], t[3], t[4], t[5]}));
-      expect_agreement(named(type, "mul_columns", s), {out(s, type), y, w}, kExact,
-                       CALL(MulColumns{t[0], t[1], t[2]}));
-      expect_agreement(named(type, "mul_columns in place", s), {inout(y), w}, kExact,
-                       CALL(MulColumns{t[0], t[0], t[1]}));
-      expect_agreement(named(type, "add_columns", s), {out(s, type), y, w}, kExact,
-                       CALL(AddColumns{t[0], t[1], t[2]}));
-      expect_agreement(named(type, "add_columns in place", s), {inout(y), w}, kExact,
-                       CALL(AddColumns{t[0], t[0], t[1]}));
+      expect_also_in_place(named(type, "mul_columns", s), {out(s, type), y, w}, kExact,
+                           CALL(MulColumns{t[0], t[1], t[2]}));
+      expect_also_in_place(named(type, "add_columns", s), {out(s, type), y, w}, kExact,
+                           CALL(AddColumns{t[0], t[1], t[2]}));
     }
   }
 }
@@ -347,18 +339,14 @@ TEST_F(OpGpuTest, SoftmaxAgrees) {
       const Tolerance forward =
           rounded({std::numeric_limits<float>::min(), kEps * (32.0F + roundings(s[-1]))}, type);
       const Array x = reals(s, -10.0F, 10.0F).as(type);
-      expect_agreement(named(type, "softmax_forward", s), {out(s, type), x}, forward,
-                       CALL(SoftmaxForward{t[0], t[1]}));
-      expect_agreement(named(type, "softmax_forward in place", s), {inout(x)}, forward,
-                       CALL(SoftmaxForward{t[0], t[0]}));
+      expect_also_in_place(named(type, "softmax_forward", s), {out(s, type), x}, forward,
+                           CALL(SoftmaxForward{t[0], t[1]}));
 
       const float largest = 2.0F / static_cast<float>(s[-1]);
       const Tolerance backward = rounded({kEps * (8.0F + roundings(s[-1])) * 2.0F * largest, 0.0F}, type);
       const Array p = reals(s, 0.0F, largest).as(type), dp = reals(s).as(type);
-      expect_agreement(named(type, "softmax_backward", s), {out(s, type), dp, p}, backward,
-                       CALL(SoftmaxBackward{t[0], t[1], t[2]}));
-      expect_agreement(named(type, "softmax_backward in place", s), {inout(dp), p}, backward,
-                       CALL(SoftmaxBackward{t[0], t[0], t[1]}));
+      expect_also_in_place(named(type, "softmax_backward", s), {out(s, type), dp, p}, backward,
+                           CALL(SoftmaxBackward{t[0], t[1], t[2]}));
     }
   }
 }
@@ -381,17 +369,13 @@ TEST_F(OpGpuTest, CausalSoftmaxAgreesAndReadsNothingAboveTheDiagonal) {
       const Tolerance forward =
           rounded({std::numeric_limits<float>::min(), kEps * (32.0F + roundings(T))}, type);
       const Array x = poison_above(reals(s, -10.0F, 10.0F)).as(type);
-      expect_agreement(named(type, "forward", s), {out(s, type), x}, forward,
-                       CALL(CausalSoftmaxForward{t[0], t[1]}));
-      expect_agreement(named(type, "forward in place", s), {inout(x)}, forward,
-                       CALL(CausalSoftmaxForward{t[0], t[0]}));
+      expect_also_in_place(named(type, "forward", s), {out(s, type), x}, forward,
+                           CALL(CausalSoftmaxForward{t[0], t[1]}));
       const Tolerance backward = rounded({kEps * (8.0F + roundings(T)) * 2.0F, 0.0F}, type);
       const Array p = poison_above(reals(s, 0.0F, 2.0F / static_cast<float>(T))).as(type),
                   dp = poison_above(reals(s)).as(type);
-      expect_agreement(named(type, "backward", s), {out(s, type), dp, p}, backward,
-                       CALL(CausalSoftmaxBackward{t[0], t[1], t[2]}));
-      expect_agreement(named(type, "backward in place", s), {inout(dp), p}, backward,
-                       CALL(CausalSoftmaxBackward{t[0], t[0], t[1]}));
+      expect_also_in_place(named(type, "backward", s), {out(s, type), dp, p}, backward,
+                           CALL(CausalSoftmaxBackward{t[0], t[1], t[2]}));
     }
   }
 }

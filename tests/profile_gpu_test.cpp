@@ -22,11 +22,8 @@ Config config_on(const DeviceInfo& device) {
 class ProfileGpuTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    try {
-      cuda_ = make_cuda_ops(0, gpu_test_options());
-    } catch (const UnsupportedError& error) {
-      GTEST_SKIP() << error.what();
-    }
+    open_device(cuda_);
+    if (!cuda_) return;
     const std::string reason =
         unsupported_reason(find_rung(GetParam()).compute_capability, cuda_->device().info());
     if (!reason.empty()) GTEST_SKIP() << reason;

@@ -79,11 +79,8 @@ struct Trajectory {
 class TrainerGpuTest : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    try {
-      cuda_ = make_cuda_ops(0, gpu_test_options({.deterministic = true}));
-    } catch (const UnsupportedError& error) {
-      GTEST_SKIP() << error.what();
-    }
+    open_device(cuda_, {.deterministic = true});
+    if (!cuda_) return;
     const Rung& rung = find_rung(GetParam().rung.name);
     const std::string reason = unsupported_reason(rung.compute_capability, cuda_->device().info());
     if (!reason.empty()) GTEST_SKIP() << reason;
