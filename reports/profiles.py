@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from schema import ResultsError, kind_of, load, named, plain
+from schema import ResultsError, kind_of, named, plain
 
 
 @dataclass
@@ -59,9 +59,8 @@ class Profile:
         return [op for op in self.ops if op.math and op.ms > 0]
 
 
-def read(path: Path, data: dict | None = None) -> Profile:
-    """The profile in a file, or in what load() has read of it. Throws ResultsError naming the file and the fault."""
-    data = data or load(path)
+def read(path: Path, data: dict) -> Profile:
+    """The profile in `data`, which load() has read from the file. Throws ResultsError naming the file and the fault."""
     if kind_of(data) != "profile":
         raise ResultsError(f"{path}: no profile but a {plain(kind_of(data))}")
     profile = data["profile"]

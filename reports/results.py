@@ -74,8 +74,6 @@ class TimeToLoss:
     rounds: int  # rounds that count
     interval: str = ""  # what its intervals are called
     seconds: Estimate | None = None
-    steps: Estimate | None = None
-    joules: Estimate | None = None
     first: Ratio | None = None  # of seconds, in the rounds in which both reached it, to the first row that did
 
 
@@ -151,10 +149,6 @@ class Row:
     def clock_mhz(self) -> float | None:
         """The SMs' mean clock in a step."""
         return self.cycles.value / self.median_ms / 1e3 if self.cycles else None
-
-    def against(self, peer: str) -> Ratio | None:
-        """How many times faster this row is than its counterpart of `peer`."""
-        return next((ratio for ratio in self.peers if ratio.peer == peer), None)
 
     def speedup_over(self, other: "Row") -> float:
         """How many times as fast as another row, per token: the ratio that the ladder's table shows, if it has one, else
@@ -468,7 +462,7 @@ def read(data: dict) -> Results:
     workloads: dict[tuple, Workload] = {}
     runs: dict[tuple, list[dict]] = {}
     for run in data["runs"]:
-        if not run["config"].get("independent_ranks", run["config"].get("apart")):  # only the scaling uses independent ranks
+        if not run["config"].get("independent_ranks"):  # only the scaling uses independent ranks
             runs.setdefault((run["variant"], _key(run)), []).append(run)
     device, model = data["context"]["device"], plain(data["context"]["device"]["name"])
     own = data["plan"].get("ladder")  # a ladder of one's own
@@ -541,11 +535,10 @@ def _row(variant: dict, runs: list[dict], certify_loss: float | None) -> Row:
 
 
 def _time_to_loss(item: dict, rounds: int) -> TimeToLoss:
-    known = {name: Estimate(*_estimate(item[name]))
-             for name in ("seconds", "steps", "joules") if name in item}
-    first = item.get("first")
-    return TimeToLoss(item["loss"], item["reached"], rounds, item.get("interval", ""), **known,
-                      first=first and Ratio(*_estimate(first["seconds"]), against=plain(first["against"])))
+    seconds, first = item.get("seconds"), item.get("first")
+    return TimeToLoss(item["loss"], item["reached"], rounds, item.get("interval", ""),
+                      seconds and Estimate(*_estimate(seconds)),
+                      first and Ratio(*_estimate(first["seconds"]), against=plain(first["against"])))
 
 
 def _curve(run: dict, target: float) -> Curve | None:

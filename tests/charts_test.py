@@ -1167,7 +1167,8 @@ def measured(results_data, *profile_data):
         paths = [Path(folder, f"{i}.json") for i in range(len(profile_data))]
         for path, content in zip(paths, profile_data):
             path.write_text(json.dumps(content))
-        return results.together([read(data) for data in results_data], [profiles.read(path) for path in paths])
+        return results.together([read(data) for data in results_data],
+                                [profiles.read(path, schema.load(path)) for path in paths])
 
 
 class Profiles(unittest.TestCase):

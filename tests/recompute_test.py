@@ -49,7 +49,7 @@ def rows_in(path: Path) -> dict[str, dict[tuple, dict[int, dict]]]:
     for line in map(json.loads, gzip.decompress(path.read_bytes()).decode().splitlines()):
         if line["line"] == "session":
             parts_of[line["session"]] = line.get("part", "").split(":")[0]
-        elif line["line"] == "run" and not line["config"].get("independent_ranks", line["config"].get("apart")):
+        elif line["line"] == "run" and not line["config"].get("independent_ranks"):
             part, row = parts_of[line["session"]], (line["variant"], workload(line["config"]))
             rows[part][row][line["round"]] = line
             failed |= {(part, row)} if line["status"] != "ok" else set()
