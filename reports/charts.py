@@ -97,9 +97,8 @@ def draw_by_rung(data: Results, workloads: list[Workload], quantity: Quantity, t
             end = draw_bar(ax, y - above, row, quantity, 0.5 if beside else 0.62,
                            style.BASELINE_BAR if row.rung in workload.baselines else style.BAR)
             text = outcome(row, quantity, style.WIDTH - left)
-            ax.annotate(text, (end, y - above), xytext=(6, 0), textcoords="offset points", va="center_baseline",
-                        color=style.INK if end else style.MUTED, style="normal" if end else "italic",
-                        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
+            style.beside(ax, text, (end, y - above), ground=1, color=style.INK if end else style.MUTED,
+                         style="normal" if end else "italic")
             limit = max(limit, end / (1 - (style.text_width(text) + 0.15) / (style.WIDTH - left)))
             if row.counterpart:
                 limit = max(limit, 1.1 * draw_bar(ax, y + 0.25, row.counterpart, quantity, 0.2, style.PEER_BAR))
@@ -288,15 +287,13 @@ def draw_loss(data: Results):
 
 def draw_gain(ax, y: float, kind: str, gain: Gain) -> None:
     """Draws a ratio with the whisker of its interval and its number, or, at 1, a word for why there is no number."""
-    look = {"xytext": (6, 0), "textcoords": "offset points", "va": "center_baseline", "fontsize": 8,
-            "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.5}}
     if gain.ok:
         ax.errorbar(gain.value, y, xerr=gain.errors, **style.GAINS[kind],
                     markersize=5, elinewidth=1.1, capsize=2.5, capthick=1.1)
-        ax.annotate(f"{gain.value:.3f}×", (gain.high, y), **look)
+        style.beside(ax, f"{gain.value:.3f}×", (gain.high, y), ground=0.5, fontsize=8)
     else:
         word = "not reached" if gain.status == "ok" else gain.status
-        text = ax.annotate(word, (1, y), color=style.GAINS[kind]["color"], style="italic", **look)
+        text = style.beside(ax, word, (1, y), ground=0.5, fontsize=8, color=style.GAINS[kind]["color"], style="italic")
         style.tip(text, f"{GAINS[kind]}: {word}: {gain.reason}".removesuffix(": "))
 
 

@@ -5,7 +5,6 @@ from charts_profile import ceilings
 from layout import columns_right, label_rows, left_of, legend_above, legend_right, panels
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter
 from results import GIB, PEERS, Memory, Ratio, Results, Row, Workload
 
 # Parts of the arena, by what their names begin with; in the order in which they are stacked.
@@ -32,8 +31,7 @@ def _heights(workloads, pitch: float = 0.34) -> list[list[float]]:
 
 def _failure(ax, x: float, y: float, text: str) -> None:
     """Writes why a rung failed in place of its bar: never a number."""
-    ax.annotate(text, (x, y), xytext=(6, 0), textcoords="offset points", va="center_baseline", color=style.MUTED,
-                style="italic")
+    style.beside(ax, text, (x, y), color=style.MUTED, style="italic")
 
 
 def _why(row: Row) -> str:
@@ -72,7 +70,7 @@ def draw_waterfall(data: Results):
         reached, last, shown = 1.0, "", [1.0]  # reached: the speed-up of the rung drawn last
         for y, row in enumerate(workload.rows):
             if row.ok and row.speedup is None and y == 0:
-                ax.annotate("baseline", (1.0, y), xytext=(6, 0), textcoords="offset points", va="center_baseline")
+                style.beside(ax, "baseline", (1.0, y))
                 continue
             if row.speedup is None:
                 _failure(ax, reached, y, _why(row))
@@ -91,13 +89,10 @@ def draw_waterfall(data: Results):
             if top != y:
                 ax.plot([start] * 2, [top, y + 0.31], color=style.MUTED, linewidth=0.8)
             ax.errorbar(row.speedup, y, xerr=row.baseline.errors, **style.WHISKER)
-            ax.annotate(f"×{gain:.2f}   {row.speedup:.2f}×", (max(high, row.baseline.high), y), xytext=(6, 0), textcoords="offset points",
-                        va="center_baseline", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
+            style.beside(ax, f"×{gain:.2f}   {row.speedup:.2f}×", (max(high, row.baseline.high), y), ground=1)
             reached, last = row.speedup, row.rung
             shown += [start, row.speedup, row.baseline.low, row.baseline.high]
-        ax.set_xscale("log")
-        style.log_axis(ax.xaxis, (1, 1.2, 1.5, 2, 3, 5, 8) if max(shown) < 5 * min(shown) else (1, 2, 5))
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
+        style.times_axis(ax, (1, 1.2, 1.5, 2, 3, 5, 8) if max(shown) < 5 * min(shown) else (1, 2, 5))
         ax.set_xlim(0.92 * min(shown), max(max(shown)**1.3, 1.3 * max(shown)))
         label_rows(ax, [row.rung for row in workload.rows])
     groups[-1][-1].set_xlabel("speed-up against the baseline")
@@ -141,16 +136,12 @@ def draw_cycles(data: Results):
                 faster = 100 * (row.clock_mhz / before.clock_mhz - 1)
                 texts[1], texts[3] = f"×{cycles:.2f}", f"{faster:+.1f} %".replace("-", "−")
                 ax.plot([time, cycles], [y, y], color=style.BASELINE_BAR, linewidth=2.5)
-                (mark,) = ax.plot(cycles, y, **_CYCLES_MARK)
-                style.tip(mark, f"{row.rung}: {cycles:.3f} times fewer cycles than {before.rung}")
+                style.mark(ax, cycles, y, f"{row.rung}: {cycles:.3f} times fewer cycles than {before.rung}", **_CYCLES_MARK)
                 shown.append(cycles)
-            (mark,) = ax.plot(time, y, **_TIME_MARK)
-            style.tip(mark, f"{row.rung}: {time:.3f} times less time than {row.previous.against}")
+            style.mark(ax, time, y, f"{row.rung}: {time:.3f} times less time than {row.previous.against}", **_TIME_MARK)
             shown.append(time)
             columns_right(ax, y, texts, _CYCLES_COLUMNS)
-        ax.set_xscale("log")
-        style.log_axis(ax.xaxis, (1, 1.2, 1.5, 2, 3, 5, 7))
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
+        style.times_axis(ax, (1, 1.2, 1.5, 2, 3, 5, 7))
         ax.set_xlim(0.96 * min(shown), max(1.25, 1.05 * max(shown)))
         label_rows(ax, [row.rung for row in workload.rows])
     groups[-1][-1].set_xlabel("gain over the rung before (×)")
@@ -196,8 +187,7 @@ def draw_memory(data: Results):
             ax.plot([process] * 2, [y - 0.36, y + 0.36], color=style.INK, linewidth=1.6)
             beside = row.counterpart.live_gib if row.counterpart else None
             if beside:
-                (mark,) = ax.plot(beside, y, **_PEER_MARK)
-                style.tip(mark, f"{row.counterpart.rung}: {beside:.2f} GiB allocated at most")
+                style.mark(ax, beside, y, f"{row.counterpart.rung}: {beside:.2f} GiB allocated at most", **_PEER_MARK)
                 shown.add("peer")
             columns_right(ax, y, [f"{row.live_gib:.1f}"], (-2,))
         label_rows(ax, [row.rung for row in workload.rows])
@@ -241,17 +231,15 @@ def draw_mfu(data: Results):
             if row.mfu_llmc:
                 ax.plot([100 * row.mfu_llmc] * 2, [y - 0.31, y + 0.31], color="white", linewidth=1.6)
             if row.counterpart and row.counterpart.mfu_nanogpt:
-                (mark,) = ax.plot(100 * row.counterpart.mfu_nanogpt, y, **_PEER_MARK)
-                style.tip(mark, f"{row.counterpart.rung}: {100 * row.counterpart.mfu_nanogpt:.1f} %")
+                its = 100 * row.counterpart.mfu_nanogpt
+                style.mark(ax, its, y, f"{row.counterpart.rung}: {its:.1f} %", **_PEER_MARK)
             end, text = percent, f"{percent:.1f} %"
             peak, gemm = ceilings(data, workload.device).get(row.math, (None, None))
             if peak and gemm:
                 of_gemm = percent * peak / gemm
                 end, text = max(end, of_gemm), f"{text}, {of_gemm:.0f} % of GEMM"
-                (mark,) = ax.plot(of_gemm, y, **_GEMM_MARK)
-                style.tip(mark, f"{row.rung}: {of_gemm:.1f} % of the fastest GEMM measured")
-            ax.annotate(text, (end, y), xytext=(8, 0), textcoords="offset points",
-                        va="center_baseline")
+                style.mark(ax, of_gemm, y, f"{row.rung}: {of_gemm:.1f} % of the fastest GEMM measured", **_GEMM_MARK)
+            style.beside(ax, text, (end, y), 8)
         label_rows(ax, [names[row.rung] for row in workload.rows])
         ax.set_xlim(0, 100 if of_gemm is None else 125)
         ax.set_xticks(range(0, 101, 20))
@@ -308,24 +296,21 @@ def draw_peers(data: Results):
             for name, value, interval in points:
                 (marker, color), at = looks[name], y + shift[name]
                 ax.plot([1.0, value], [at] * 2, color=color, linewidth=1.0, alpha=0.5)
-                (mark,) = ax.plot(value, at, marker=marker, color=color, linestyle="none", markersize=6.5)
-                style.tip(mark, f"{row.rung}, {labels[name]}: {value:.2f}×")
+                style.mark(ax, value, at, f"{row.rung}, {labels[name]}: {value:.2f}×", marker=marker, color=color,
+                           linestyle="none", markersize=6.5)
                 shown.add(name)
                 ends += [value, *(interval or ())]
                 if interval:
                     ax.plot(interval, [at] * 2, color=style.INK, linewidth=1.2, solid_capstyle="butt")
                 low, high = interval or (value, value)
-                ax.annotate(f"{value:.2f}", (low if value < 1 else high, at), xytext=(-6 if value < 1 else 6, 0),
-                            textcoords="offset points", ha="right" if value < 1 else "left", va="center_baseline",
-                            fontsize=8, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})
+                style.beside(ax, f"{value:.2f}", (low if value < 1 else high, at), -6 if value < 1 else 6, ground=0.5,
+                             ha="right" if value < 1 else "left", fontsize=8)
         label_rows(ax, [row.rung for row in workload.rows])
     axes = [ax for (ax,) in groups]
     for ax in axes:  # all on one scale
-        ax.set_xscale("log")
-        style.log_axis(ax.xaxis, (1, 1.2, 1.5, 2, 3, 5, 8) if max(ends) < 5 * min(ends) else (1, 2, 5))
+        style.times_axis(ax, (1, 1.2, 1.5, 2, 3, 5, 8) if max(ends) < 5 * min(ends) else (1, 2, 5))
         room = 1.05 * (max(ends) / min(ends)) ** 0.12  # leaves room for a number
         ax.set_xlim(min(ends) / room, max(ends) * room)
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
         ax.tick_params(axis="x", labelbottom=ax in (axes[0], axes[-1]))
     groups[-1][-1].set_xlabel("how many times faster, or smaller, ours is")
     legend_right(fig, groups[0][0], [Line2D([], [], marker=looks[name][0], linestyle="none", color=looks[name][1],

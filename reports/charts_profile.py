@@ -118,7 +118,7 @@ def draw_gap(data: Results):
                             *ax.barh(y, ms - low, left=low, height=0.62, facecolor=style.PEER_BAR, hatch="///",
                                      edgecolor="white", linewidth=0.5)):
                     style.tip(bar, f"{name}: {times}")
-            ax.annotate(part, (end, y), xytext=(5, 0), textcoords="offset points", va="center_baseline", fontsize=8.5)
+            style.beside(ax, part, (end, y), 5, fontsize=8.5)
         label_rows(ax, [name for name, *_ in rows])
         ax.tick_params(axis="y", labelsize=8.5)
         ax.margins(x=0.08)
@@ -219,9 +219,7 @@ def draw_dtype(data: Results):
         if value:
             bar = ax.barh(y, value, height=0.9, edgecolor="white", linewidth=0.5, **looks[kind])
             style.tip(bar[0], f"{kind}: {text} TFLOP/s" if kind != "rung" else text)
-        ax.annotate(text, (value or 0, y), xytext=(5, 0), textcoords="offset points", va="center_baseline",
-                    fontsize=8.5, color=style.INK if value else style.MUTED,
-                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})
+        style.beside(ax, text, (value or 0, y), 5, ground=0.5, fontsize=8.5, color=style.INK if value else style.MUTED)
     ax.set_yticks(list(ticks.values()), list(ticks))
     ax.set_ylim(place - 1.2, -0.7)
     ax.tick_params(axis="y", length=0)

@@ -52,8 +52,7 @@ def _plot(ax, series: dict[str, dict[int, Row]], value) -> None:
 
 
 def _mark(ax, x: float, y: float, look: style.Line, tip: str) -> None:
-    (mark,) = ax.plot(x, y, marker=look.marker, color=look.color, markersize=5, linestyle="none")
-    style.tip(mark, tip)
+    style.mark(ax, x, y, tip, marker=look.marker, color=look.color, markersize=5, linestyle="none")
 
 
 def _figure(data: Results, model: str, T: int, legend: list[str], title: str, pairs: int = 1):

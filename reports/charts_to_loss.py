@@ -78,33 +78,28 @@ def _draw_time(ax, y: int, row: Row, look: style.Line) -> None:
     if not row.to_loss:
         reason = shorten(f"{row.status}: {row.reason}" if row.reason else row.status,
                          int(ax.get_position().width * style.WIDTH / style.text_width("x")), placeholder=" …")
-        ax.annotate(reason, (0, y), xycoords=ax.get_yaxis_transform(), xytext=(6, 0), textcoords="offset points",
-                    va="center_baseline", color=style.MUTED, style="italic")
+        style.beside(ax, reason, (0, y), xycoords=ax.get_yaxis_transform(), color=style.MUTED, style="italic")
         return
     to_loss, left = row.to_loss, ax.get_xlim()[0]
     texts = ["", "", f"{to_loss.reached} of {to_loss.rounds}"]
     ends = [curve.seconds[-1] for curve in row.curves if not curve.reached]
     for seconds in ends:
-        (mark,) = ax.plot(seconds, y, color=look.color, **_GAVE_UP)
-        style.tip(mark, f"{row.rung}: not reached after {style.number(seconds)} s")
+        style.mark(ax, seconds, y, f"{row.rung}: not reached after {style.number(seconds)} s", color=look.color, **_GAVE_UP)
     if known := to_loss.seconds:
         ax.plot([left, known.value], [y, y], color=look.color, linestyle=look.linestyle, linewidth=1.7)
         ax.plot([known.value] * 2, [-0.5, y], color=look.color, linewidth=0.8, alpha=0.5, zorder=1.5)
         if known.interval:
             ax.errorbar(known.value, y, xerr=known.errors, **style.WHISKER)
-        (mark,) = ax.plot(known.value, y, marker=look.marker, color=look.color, markersize=6, linestyle="none",
-                          zorder=6)
         between = f", {style.number(known.low)} to {style.number(known.high)}" if known.interval else ""
-        style.tip(mark, f"{row.rung}: {style.number(known.value)} s{between}")
+        style.mark(ax, known.value, y, f"{row.rung}: {style.number(known.value)} s{between}", marker=look.marker,
+                   color=look.color, markersize=6, linestyle="none", zorder=6)
         texts[:2] = f"{style.number(known.value)} s", f"{to_loss.first.value:.2f}×" if to_loss.first else ""
     elif ends:
         ax.plot([left, min(ends)], [y, y], color=look.color, linestyle=look.linestyle, linewidth=1.7)
         lowest = min(loss for curve in row.curves for loss in curve.losses)
         right = ax.transAxes.inverted().transform(ax.transData.transform((min(ends), y)))[0] < 0.5
-        ax.annotate(f"not reached, {lowest:.3f} at best", (max(ends) if right else min(ends), y),
-                    xytext=(9 if right else -9, 0), textcoords="offset points", ha="left" if right else "right",
-                    va="center_baseline", color=style.MUTED, style="italic", fontsize=9, zorder=5,
-                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
+        style.beside(ax, f"not reached, {lowest:.3f} at best", (max(ends) if right else min(ends), y), 9 if right else -9,
+                     ground=1, ha="left" if right else "right", color=style.MUTED, style="italic", fontsize=9, zorder=5)
     columns_right(ax, y, texts, _COLUMNS)
 
 

@@ -74,8 +74,8 @@ def label_rows(ax, names: list[str]) -> None:
 def columns_right(ax, y: float, texts, places: tuple[int, ...], color: str = style.INK) -> None:
     """Writes a row's `texts` right of the panel, in columns that end at `places`, in points from the panel."""
     for place, text in zip(places, texts):
-        ax.annotate(text, (1, y), xycoords=ax.get_yaxis_transform(), xytext=(place, 0), textcoords="offset points",
-                    ha="right", va="center_baseline", color=color, fontsize=9, annotation_clip=False)
+        style.beside(ax, text, (1, y), place, xycoords=ax.get_yaxis_transform(), ha="right", color=color, fontsize=9,
+                     annotation_clip=False)
 
 
 def legend_right(fig, ax, handles: list, lines: bool = False) -> None:

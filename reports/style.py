@@ -155,6 +155,25 @@ def tip(artist, text: str) -> None:
     artist.set_gid(name)
 
 
+def mark(ax, x: float, y: float, text: str, **look) -> None:
+    """Draws a mark whose tip is `text`."""
+    (drawn,) = ax.plot(x, y, **look)
+    tip(drawn, text)
+
+
+def beside(ax, text: str, at: tuple, offset: float = 6, ground: float | None = None, **look):
+    """Writes `text` so many points right of a mark, or left of it; with `ground` on white that reaches so far around it."""
+    box = {} if ground is None else {"bbox": {"facecolor": "white", "edgecolor": "none", "pad": ground}}
+    return ax.annotate(text, at, xytext=(offset, 0), textcoords="offset points", va="center_baseline", **box, **look)
+
+
+def times_axis(ax, at=(1, 2, 5)) -> None:
+    """Makes x logarithmic, labelled 1×, 2×, 5×, ..."""
+    ax.set_xscale("log")
+    log_axis(ax.xaxis, at)
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
+
+
 def _by_steps(path: str) -> str:
     """`path` with each point relative to the one before, which is shorter, if it has straight lines alone with
     coordinates in tenths; else `path`."""
