@@ -4,9 +4,9 @@ import contextlib
 import io
 import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
+from temporary import temp_folder
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,9 +30,7 @@ build bin/broken: refuse
 
 class BuildTimes(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = temp_folder(self)
         (self.folder / "bin").mkdir()
         (self.folder / "build.ninja").write_text(NINJA)
 

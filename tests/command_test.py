@@ -7,9 +7,9 @@ import io
 import os
 import stat
 import sys
-import tempfile
 import unittest
 from pathlib import Path
+from temporary import temp_folder
 from unittest import mock
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -25,9 +25,7 @@ class Started(Exception):
 
 class Command(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = temp_folder(self)
         (self.folder / "work").mkdir()
         before = Path.cwd()
         os.chdir(self.folder / "work")

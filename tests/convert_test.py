@@ -5,9 +5,9 @@ import gzip
 import io
 import json
 import sys
-import tempfile
 import unittest
 from pathlib import Path
+from temporary import temp_folder
 
 TESTS = Path(__file__).resolve().parent
 sys.path[:0] = [str(TESTS.parent / "reports"), str(TESTS)]
@@ -34,9 +34,8 @@ def in_columns(runs):
 
 class Conversion(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.old, self.new = Path(folder.name, "old.json"), Path(folder.name, "new.jsonl")
+        folder = temp_folder(self)
+        self.old, self.new = folder / "old.json", folder / "new.jsonl"
 
     def converted(self, data):
         self.old.write_text(json.dumps(data | {"schema": 2}))

@@ -5,9 +5,9 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 import unittest
 from pathlib import Path
+from temporary import temp_folder
 
 ROOT = Path(__file__).parent.parent
 BIN = Path(os.environ["STEPLADDER_BIN"])
@@ -29,9 +29,7 @@ class Configure(unittest.TestCase):
     """Made-up rungs, configured and merged as the build does it for ours."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = Path(folder.name)
+        self.root = temp_folder(self)
         (self.root / "cmake").mkdir()
         for name in ("ladders.cmake", "ablations.cmake", "merge_ablation.sh"):
             shutil.copy(ROOT / "cmake" / name, self.root / "cmake")
@@ -102,9 +100,7 @@ class Commands(unittest.TestCase):
     """Commands with `--ladder learning`."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = Path(folder.name)
+        self.root = temp_folder(self)
 
     def stepladder(self, *arguments, code=0):
         done = subprocess.run([BIN / "stepladder", *arguments], cwd=self.root, capture_output=True, text=True)

@@ -5,10 +5,10 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 import unittest
 from importlib.util import find_spec
 from pathlib import Path
+from temporary import temp_folder
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 NOTEBOOK = json.loads((REPOSITORY / "examples/stepladder.ipynb").read_text())
@@ -43,9 +43,7 @@ def execute(cells: list, folder: str) -> subprocess.CompletedProcess:
 
 class Notebook(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = temp_folder(self)
         code = [cell for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
         at = next(i for i, cell in enumerate(code) if cell["source"][0].startswith("%%writefile train.py"))
         self.ladder, self.own = code[:at], code[at:]

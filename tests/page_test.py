@@ -14,6 +14,7 @@ import tempfile
 import unittest
 from html.parser import HTMLParser
 from pathlib import Path
+from temporary import temp_folder
 
 TESTS = Path(__file__).resolve().parent
 REPORTS = TESTS.parent / "reports"
@@ -796,15 +797,14 @@ class Budget(unittest.TestCase):
 class InABrowser(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
+        folder = temp_folder(cls)
         data = failing(everything(), "01_causal_mask", "oom", "wants 90 GiB")
         data["plan"] = {"ablate": {"rungs": ["02_tf32", "03_fused_adamw", "04_pinned_loader"], "kinds": ["only"]}}
         data["runs"] += [run(f"only/{rung}", 4, number, ms) for number in range(ROUNDS) for rung, ms in (
             ("02_tf32", 15.0), ("03_fused_adamw", 4.0), ("04_pinned_loader", 5.0))]
-        done = reported(Path(folder.name), data, profile())
+        done = reported(folder, data, profile())
         assert done.returncode == 0, done.stderr
-        cls.path = Path(folder.name, "out/index.html")
+        cls.path = folder / "out/index.html"
         cls.browser = Browser()
         cls.addClassCleanup(cls.browser.__exit__)
 

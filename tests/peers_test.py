@@ -6,13 +6,13 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 from array import array
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
+from temporary import temp_folder
 from types import SimpleNamespace
 from unittest import mock
 
@@ -59,9 +59,7 @@ def write_tokens(path: Path, tokens: list[int]) -> None:
 
 class Peer(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = temp_folder(self)
         write_tokens(self.folder / "data.bin", [7919 * i * i % 50257 for i in range(3000)])
 
     def start(self, *command: str, **environment: str):

@@ -4,9 +4,9 @@ import contextlib
 import io
 import sys
 import tarfile
-import tempfile
 import unittest
 from pathlib import Path
+from temporary import temp_folder
 from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
@@ -95,9 +95,7 @@ class Rfc(unittest.TestCase):
 
 class Texts(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.path = Path(folder.name) / "data/text.txt"
+        self.path = temp_folder(self) / "data/text.txt"
 
     def prepare(self, make):
         with contextlib.redirect_stdout(None), contextlib.redirect_stderr(io.StringIO()) as errors:
@@ -141,9 +139,7 @@ class DebianPackage(unittest.TestCase):
         return b"!<arch>\n" + member("debian-binary", b"2.0") + member("data.tar.xz", archive.getvalue())
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name) / "unpacked"
+        self.folder = temp_folder(self) / "unpacked"
 
     def test_its_files_are_unpacked_and_none_beside_the_folder(self):
         prepare_data.unpack(self.package("./usr/share/text", "../outside"), self.folder)

@@ -9,10 +9,10 @@ import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import unittest
 from importlib.util import find_spec
 from pathlib import Path
+from temporary import temp_folder
 from threading import Timer
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -59,9 +59,7 @@ initialized = True
 
 class Trainer(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = temp_folder(self)
 
     def run_command(self, *command, **environment: str):
         """Runs a program with a listening harness. Returns the program's exit status, stderr and events."""
@@ -822,10 +820,9 @@ int main(int, char** argv) {
 class Header(Trainer):
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.client = Path(folder.name, "client")
-        cls.compiled(Path(folder.name, "client.cpp"), cls.client, CLIENT, "-ffast-math")
+        folder = temp_folder(cls)
+        cls.client = folder / "client"
+        cls.compiled(folder / "client.cpp", cls.client, CLIENT, "-ffast-math")
 
     @staticmethod
     def compiled(source: Path, program: Path, text: str = "", *flags: str) -> None:

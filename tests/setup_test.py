@@ -5,9 +5,9 @@ import json
 import re
 import shutil
 import subprocess
-import tempfile
 import unittest
 from pathlib import Path
+from temporary import temp_folder
 
 SOURCE = Path(__file__).resolve().parent.parent
 TOOLS = ("bash cat cut df dirname env grep head ln mkdir mv nproc paste rm sed sha256sum sort tail touch tr true").split()
@@ -18,9 +18,7 @@ class Machine(unittest.TestCase):
     """A folder with setup.sh, and a PATH with only core utilities and the test's programs."""
 
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = Path(folder.name)
+        self.root = temp_folder(self)
         shutil.copytree(SOURCE / "scripts", self.root / "scripts", ignore=shutil.ignore_patterns("__pycache__", "peers"))
         self.bin = self.root / "bin"
         self.bin.mkdir()

@@ -4,18 +4,16 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
+from temporary import temp_folder
 
 TIDY = Path(__file__).resolve().parent.parent / "scripts" / "tidy.py"
 
 
 class Tidy(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = Path(folder.name)
+        self.root = temp_folder(self)
         for name in (".clang-tidy", "a.cpp", "b.cpp", "a.h", "build/compile_commands.json"):
             (self.root / name).parent.mkdir(exist_ok=True)
             (self.root / name).write_text("")
