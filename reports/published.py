@@ -112,24 +112,8 @@ class Line:
     note: str = ""
 
     @property
-    def beside(self) -> str:
-        return self.columns[0].name
-
-    @property
-    def ours(self) -> str:
-        return self.columns[0].value
-
-    @property
-    def ours_ratio(self) -> str:
-        return self.columns[0].ratio
-
-    @property
-    def ours_step(self) -> str:
-        return self.columns[0].step
-
-    @property
-    def same_device(self) -> str:
-        return self.columns[0].same_device
+    def ours(self) -> Ours:
+        return self.columns[0]
 
     @property
     def notes(self) -> str:
@@ -153,7 +137,8 @@ class Table:
     of_ratios: bool = False  # its values are ratios themselves
 
     def has(self, column: str) -> bool:
-        return any(getattr(line, column) for line in self.lines)
+        """Whether a line has something in a column, named as in Line: "ratio", "ours.ratio"."""
+        return any(map(attrgetter(column), self.lines))
 
     @property
     def told(self) -> dict:
@@ -168,12 +153,12 @@ class Table:
         columns += [(header, lambda line, place=place: line.values[place]) for place, header in enumerate(self.headers)]
         for field, *of_field in (
                 ("ratio", ("×", attrgetter("ratio"))), ("step", ("× above", attrgetter("step"))),
-                ("beside", ("ours", attrgetter("beside")), ("value", attrgetter("ours"))),
-                ("ours_ratio", ("×", attrgetter("ours_ratio"))), ("agreement", ("ours / published", agreement("agreement"))),
-                ("ours_step", ("× above", attrgetter("ours_step"))),
+                ("ours.name", ("ours", attrgetter("ours.name")), ("value", attrgetter("ours.value"))),
+                ("ours.ratio", ("×", attrgetter("ours.ratio"))), ("agreement", ("ours / published", agreement("agreement"))),
+                ("ours.step", ("× above", attrgetter("ours.step"))),
                 ("step_agreement", ("ours / published", agreement("step_agreement"))),
-                ("same_device", ("same device", attrgetter("same_device")))):
-            columns += of_field if self.has(field) and not (self.of_ratios and field in ("ratio", "ours_ratio")) else []
+                ("ours.same_device", ("same device", attrgetter("ours.same_device")))):
+            columns += of_field if self.has(field) and not (self.of_ratios and field in ("ratio", "ours.ratio")) else []
         for place in range(1, max(len(line.columns) for line in self.lines)):
             if any(line.columns[place].value for line in self.lines):
                 columns += [("beside", of_other(place, "name")), ("value", of_other(place, "value"))]
@@ -201,16 +186,16 @@ class Source:
         return {"speed-ups": [agrees(line.agreement) for speed, line in lines if speed and line.agreement],
                 "over the row above": [agrees(line.step_agreement) for _, line in lines if line.step_agreement],
                 "memory": [agrees(line.agreement) for speed, line in lines if not speed and line.agreement],
-                UNMEASURED: [False for _, line in lines if line.ratio and line.beside and not line.ours]}
+                UNMEASURED: [False for _, line in lines if line.ratio and line.ours.name and not line.ours.value]}
 
     @property
     def answer(self) -> str:
         """Says which speed-ups of the first table with ours beside them are ours too, which aren't, and why."""
         lines = next(([line for line in table.lines if line.agreement] for table in self.tables
                       if table.speed and any(line.agreement for line in table.lines)), [])
-        same, other = ([f"{line.variant} ({line.ours_ratio}, published {line.ratio})" for line in lines
+        same, other = ([f"{line.variant} ({line.ours.ratio}, published {line.ratio})" for line in lines
                         if agrees(line.agreement) == wanted] for wanted in (True, False))
-        steps = [f"{line.variant} ({line.ours_step}, published {line.step})" for line in lines
+        steps = [f"{line.variant} ({line.ours.step}, published {line.step})" for line in lines
                  if line.step_agreement and not agrees(line.step_agreement)]
         sentences = [f"Speed-ups within {100 * SAME:.0f} % of the published ones: {', '.join(same)}."] if same else []
         if other:

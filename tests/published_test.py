@@ -107,7 +107,7 @@ class Beside(unittest.TestCase):
     def test_ratios_are_against_the_first_row_and_compared(self):
         flash = table(*GUNTON, [ours(LADDER)]).lines[3]
         self.assertEqual((flash.variant, flash.values, flash.ratio), ("flash", ["104"], "10.00×"))
-        self.assertEqual((flash.beside, flash.ours, flash.ours_ratio), ("09_flash_attention", "40.00", "10.00×"))
+        self.assertEqual((flash.ours.name, flash.ours.value, flash.ours.ratio), ("09_flash_attention", "40.00", "10.00×"))
         self.assertAlmostEqual(flash.agreement, 1.0)
 
     def test_a_source_says_which_gains_are_ours_too_and_why_others_are_not(self):
@@ -126,9 +126,9 @@ class Beside(unittest.TestCase):
         self.assertEqual(answer(("tf32", 3.0, 3.0), speed=False), "", "memory is no speed-up")
 
     def test_milliseconds_are_compared_on_the_same_device_only(self):
-        self.assertFalse(table(*GUNTON, [ours(LADDER)]).has("same_device"))
+        self.assertFalse(table(*GUNTON, [ours(LADDER)]).has("ours.same_device"))
         here = table(*GUNTON, [ours(LADDER), ours(LADDER, device="NVIDIA A100-SXM4-40GB")])
-        self.assertEqual(here.lines[0].same_device, f"{400 / 1040:.2f}")
+        self.assertEqual(here.lines[0].ours.same_device, f"{400 / 1040:.2f}")
         self.assertIn("A100", here.ours_setting)
 
     def test_the_workload_with_the_most_rows_is_taken_then_the_nearest_batch(self):
@@ -140,20 +140,20 @@ class Beside(unittest.TestCase):
         measured.workloads += ours({"00_fp32_baseline": 400.0}, device="NVIDIA A100").workloads
         one = table(*GUNTON, [measured])
         self.assertIn("B = 64", one.ours_setting)
-        self.assertEqual(one.lines[0].ours, "")
-        self.assertFalse(one.has("same_device"), "milliseconds of another batch")
+        self.assertEqual(one.lines[0].ours.value, "")
+        self.assertFalse(one.has("ours.same_device"), "milliseconds of another batch")
 
     def test_more_memory_is_worse_and_more_tokens_are_better(self):
         raschka = "raschka-llm-training-speed"
         memory = table(raschka, "Reserved memory", [ours(LADDER)]).lines[7]
-        self.assertEqual((memory.ratio, memory.ours_ratio), ("4.45×", "10.00×"))
+        self.assertEqual((memory.ratio, memory.ours.ratio), ("4.45×", "10.00×"))
         rate = table(raschka, "Throughput of the ten steps, and on 4 devices", [ours(LADDER)]).lines[7]
-        self.assertEqual((rate.ratio, rate.ours_ratio), ("7.34×", "10.00×"))
+        self.assertEqual((rate.ratio, rate.ours.ratio), ("7.34×", "10.00×"))
 
     def test_a_pair_gives_the_time_saved(self):
         saved = table("gunton-2024-07", "Time saved, as the author rounds it, A100", [ours(LADDER)])
-        self.assertEqual([line.ours for line in saved.lines], ["75.00", "50.00", "87.50", "92.00"])
-        self.assertEqual([line.ours_ratio for line in saved.lines], ["4.00×", "2.00×", "8.00×", "12.50×"])
+        self.assertEqual([line.ours.value for line in saved.lines], ["75.00", "50.00", "87.50", "92.00"])
+        self.assertEqual([line.ours.ratio for line in saved.lines], ["4.00×", "2.00×", "8.00×", "12.50×"])
         self.assertAlmostEqual(saved.lines[0].agreement, 4.0 * (1 - 0.7), msg="of gains, not of what is saved")
         self.assertIn("ours / published", columns(saved))
         total = table("gunton-2024-07", "Speed-up in total, A100", [ours(LADDER)])
@@ -181,9 +181,9 @@ class Beside(unittest.TestCase):
         rows = {row.rung: row for row in measured.workloads[0].rows}
         rows["10_padded_vocab"].baseline = results.Ratio(12.6, against="00_fp32_baseline")
         rows["09_flash_attention"].previous = results.Ratio(1.2, against="08_fused_elementwise")
-        self.assertEqual(table(*GUNTON, [measured]).lines[4].ours_ratio, "12.60×")
+        self.assertEqual(table(*GUNTON, [measured]).lines[4].ours.ratio, "12.60×")
         total = table("gunton-2024-07", "Speed-up in total, A100", [measured])
-        self.assertEqual(total.lines[0].ours, "12.60")
+        self.assertEqual(total.lines[0].ours.value, "12.60")
         self.assertEqual(rows["08_fused_elementwise"].speedup_over(rows["09_flash_attention"]), 1 / 1.2)
         self.assertEqual(rows["09_flash_attention"].speedup_over(rows["05_mixed_precision"]), 2.5)
 
@@ -195,19 +195,19 @@ class Beside(unittest.TestCase):
             row.status = "oom"
         for measured in (tiny, ours(LADDER, T=512), failed):
             one = table(*GUNTON, [measured])
-            self.assertFalse(one.has("ours"))
+            self.assertFalse(one.has("ours.value"))
             self.assertIn("T = 1024", one.missing)
 
     def test_our_pytorch_comes_first_and_our_rungs_beside_it(self):
         measured = ours(LADDER | {"pytorch/00_fp32_baseline": 500.0, "pytorch/10_padded_vocab": 50.0})
         one = table(*GUNTON, [measured])
         last = one.lines[-1]
-        self.assertEqual((last.beside, last.ours, last.ours_ratio), ("pytorch/10_padded_vocab", "50.00", "10.00×"))
+        self.assertEqual((last.ours.name, last.ours.value, last.ours.ratio), ("pytorch/10_padded_vocab", "50.00", "10.00×"))
         self.assertAlmostEqual(last.agreement, 10.0 / 10.4)
         self.assertEqual((last.columns[1].name, last.columns[1].value, last.columns[1].ratio),
                          ("10_padded_vocab", "32.00", "12.50×"))
         self.assertEqual(columns(one).count("beside"), 1)
-        self.assertEqual(one.lines[2].ours, "", "an unpadded peer stands beside no padded one")
+        self.assertEqual(one.lines[2].ours.value, "", "an unpadded peer stands beside no padded one")
         self.assertIn("Not measured: pytorch/05_mixed_precision, pytorch-options/unfused-attention", one.notes[-1])
         self.assertNotIn("beside", columns(table(*GUNTON, [ours(LADDER)])), "a column of nothing")
 
@@ -222,19 +222,19 @@ class Beside(unittest.TestCase):
             workload.model = workload.ladder = "raschka-pytorch"
         one = table(*raschka, [ours(LADDER), his, several])
         steps = {line.variant: line for line in one.lines}
-        self.assertEqual(steps["07_flash_attention"].beside, "raschka-pytorch/07_flash_attention")
+        self.assertEqual(steps["07_flash_attention"].ours.name, "raschka-pytorch/07_flash_attention")
         self.assertEqual(table(*raschka, [ours(LADDER)]).notes, ["Not measured: raschka-pytorch."])
-        self.assertEqual(steps["07_flash_attention"].ours_ratio, "5.00×")
-        self.assertEqual(steps["10_batch_size"].ours_ratio, f"{100 / 36 * 32 / 8:.2f}×", "his batch of 32")
+        self.assertEqual(steps["07_flash_attention"].ours.ratio, "5.00×")
+        self.assertEqual(steps["10_batch_size"].ours.ratio, f"{100 / 36 * 32 / 8:.2f}×", "his batch of 32")
         self.assertIn("B = 32", steps["10_batch_size"].notes)
-        self.assertEqual(steps["02_ddp"].ours_ratio, f"{100 / 40 * 32 / 8:.2f}×", "on as many devices")
+        self.assertEqual(steps["02_ddp"].ours.ratio, f"{100 / 40 * 32 / 8:.2f}×", "on as many devices")
         self.assertIn("raschka-pytorch, B = 8", one.ours_setting)
         his.workloads.pop()
-        self.assertEqual(table(*raschka, [his]).lines[10].ours, "", "8 is not 32")
+        self.assertEqual(table(*raschka, [his]).lines[10].ours.value, "", "8 is not 32")
 
     def test_each_row_is_judged_against_the_one_above_too(self):
         lines = table(*GUNTON, [ours(LADDER)]).lines
-        self.assertEqual((lines[4].step, lines[4].ours_step), ("1.04×", "1.25×"))
+        self.assertEqual((lines[4].step, lines[4].ours.step), ("1.04×", "1.25×"))
         self.assertAlmostEqual(lines[4].step_agreement, 1.25 / (104 / 100))
         self.assertIn("Others over the row above: vocab50304 (1.25×, published 1.04×)",
                       next(one for one in published.reproduce([ours(LADDER)]) if one.name == GUNTON[0]).answer)
@@ -247,28 +247,28 @@ class Beside(unittest.TestCase):
             one.workloads[0].rows[0].rates = {0: rate}  # one round each, at different rates
         raschka = "raschka-llm-training-speed", "Throughput of the ten steps, and on 4 devices"
         line = table(*raschka, [ladder, devices]).lines[10]
-        self.assertEqual((line.beside, line.ours_ratio), ("14_large_batch", f"{400 / 300 * 256 / 16:.2f}×"))
+        self.assertEqual((line.ours.name, line.ours.ratio), ("14_large_batch", f"{400 / 300 * 256 / 16:.2f}×"))
         self.assertIn("B = 256, of ablations", line.notes)
         devices.workloads[0].device = "NVIDIA A100"
-        self.assertEqual(table(*raschka, [ladder, devices]).lines[10].ours, "", "of another device")
+        self.assertEqual(table(*raschka, [ladder, devices]).lines[10].ours.value, "", "of another device")
 
     def test_memory_of_a_batch_that_grew_by_another_factor_is_not_judged(self):
         ladder, large = ours(LADDER), ours({"14_large_batch": 300.0}, B=256)
         line = table("raschka-llm-training-speed", "Reserved memory", [ladder, large]).lines[10]
-        self.assertEqual((line.ours, line.agreement), ("300.0", None))
+        self.assertEqual((line.ours.value, line.agreement), ("300.0", None))
         large.workloads[0].B = 64
         self.assertIsNotNone(table("raschka-llm-training-speed", "Reserved memory", [ladder, large]).lines[10].agreement)
 
     def test_a_first_step_is_the_longest(self):
         measured = ours({"pytorch/08_fused_elementwise": 50.0})
         measured.workloads[0].rows[0].rounds = [{"step_ms": [4000.0, 50.0]}, {"step_ms": [31990.0, 50.0]}, {}]
-        self.assertEqual(table("gunton-2024-07", "First step, A100", [measured]).lines[0].ours, "31,990")
-        self.assertEqual(table("nanogpt-chapter7", "Compile latency", [measured]).lines[0].ours, "31.99")
+        self.assertEqual(table("gunton-2024-07", "First step, A100", [measured]).lines[0].ours.value, "31,990")
+        self.assertEqual(table("nanogpt-chapter7", "Compile latency", [measured]).lines[0].ours.value, "31.99")
 
     def test_numbers_of_as_many_devices_stand_beside_each_other(self):
         def ddp(*measured):
             lines = table("raschka-llm-training-speed", "Throughput of the ten steps, and on 4 devices", measured).lines
-            return next(line.ours for line in lines if line.beside == "15_multi_gpu")
+            return next(line.ours.value for line in lines if line.ours.name == "15_multi_gpu")
 
         one = ours(LADDER)
         for devices, rate in ((1, 100.0), (2, 200.0), (4, 400.0)):
@@ -281,13 +281,13 @@ class Beside(unittest.TestCase):
     def test_several_devices_do_not_stand_beside_one(self):
         both = ours(LADDER)
         both.workloads[0].devices = 2
-        self.assertFalse(table(*GUNTON, [both]).has("ours"))
+        self.assertFalse(table(*GUNTON, [both]).has("ours.value"))
 
     def test_a_rung_that_failed_leaves_its_place_empty(self):
         measured = ours(LADDER)
         measured.workloads[0].rows[3].status = "oom"
         lines = table(*GUNTON, [measured]).lines
-        self.assertEqual([line.ours for line in lines], ["400.0", "100.0", "50.00", "", "32.00"])
+        self.assertEqual([line.ours.value for line in lines], ["400.0", "100.0", "50.00", "", "32.00"])
 
     def test_a_profile_s_shares_of_the_step_stand_beside_llm_c_s(self):
         llmc = next(one for one in published.reproduce([], [PROFILE]) if one.name == "llmc-2024-05-03").tables
@@ -295,13 +295,13 @@ class Beside(unittest.TestCase):
                            for title in ("phases of a step", "kernels"))
         whole = PROFILE.phases
         head = 100 * (whole["classifier"] + whole["classifier backward"]) / sum(whole.values())
-        self.assertEqual(phases.lines[2].beside, "classifier + classifier backward")
-        self.assertEqual(phases.lines[2].ours, f"{head:.1f} %")
-        self.assertEqual((kernels.lines[0].beside, kernels.lines[1].ours), ("GEMM", ""))
+        self.assertEqual(phases.lines[2].ours.name, "classifier + classifier backward")
+        self.assertEqual(phases.lines[2].ours.value, f"{head:.1f} %")
+        self.assertEqual((kernels.lines[0].ours.name, kernels.lines[1].ours.value), ("GEMM", ""))
         self.assertIn("profile of 13_cuda_graphs", kernels.ours_setting)
         self.assertEqual(kernels.lines[0].note, "71.8 % with cutlass::Kernel2")
-        self.assertIn("10.7 % with", next(line.note for line in kernels.lines if line.beside == "attention"))
-        shares = [float(line.ours.split()[0]) for line in kernels.lines if line.ours]
+        self.assertIn("10.7 % with", next(line.note for line in kernels.lines if line.ours.name == "attention"))
+        shares = [float(line.ours.value.split()[0]) for line in kernels.lines if line.ours.value]
         self.assertLess(sum(shares), 100.5)  # no kernel is counted twice
         self.assertGreater(sum(shares), 98)
 
@@ -309,7 +309,7 @@ class Beside(unittest.TestCase):
         one = next(one for one in published.reproduce([], [PROFILE]) if one.name == "flash-attention").tables[0]
         forward, backward = (next(op for op in PROFILE.ops if op.name == f"attention_{way}") for way in ("forward", "backward"))
         rate = (forward.ms * forward.tflops + backward.ms * backward.tflops) / (forward.ms + backward.ms)
-        self.assertEqual(one.lines[0].ours, published.figures(rate))
+        self.assertEqual(one.lines[0].ours.value, published.figures(rate))
         self.assertTrue(min(forward.tflops, backward.tflops) < rate < max(forward.tflops, backward.tflops))
 
     def test_a_profile_in_8_bits_gives_way_to_a_slower_one(self):
@@ -345,7 +345,7 @@ class Beside(unittest.TestCase):
 
     def test_lines_of_code_are_counted(self):
         lines = table("llmc-2024-05-03", "Lines of code", []).lines
-        self.assertGreater(int(lines[0].ours.replace(",", "")), 1000)
+        self.assertGreater(int(lines[0].ours.value.replace(",", "")), 1000)
 
 
 if __name__ == "__main__":
