@@ -34,6 +34,18 @@ done
 constexpr const char* kEnd = R"(say '{"event":"end"}'
 )";
 
+// A rank's, and the rungs whose ranks the harness starts and the command itself.
+constexpr const char* kRankStarts =
+    R"(say '{"event":"start","rank":'$RANK',"config":{"B":4,"T":32,"world_size":'$WORLD_SIZE'}}'
+)";
+constexpr const char* kRankSteps = R"(i=0; while [ $i -lt 5 ]; do sleep 0.01
+say '{"event":"step","step":'$i',"step_ms":10,"loss":'$loss'}'; i=$((i + 1)); done
+)";
+constexpr const char* kRanks =
+    R"({"name": "both", "changes": "", "requires": {"devices": 2}, "command": ["sh", "rank.sh"]})";
+constexpr const char* kStartsRanks =
+    R"({"name": "itself", "changes": "", "requires": {"devices": 2}, "command": ["sh", "launch.sh", "{devices}"]})";
+
 std::string script(const std::string& body) {
   return cat("say() { printf '%s\\n' \"$1\" >&$STEPLADDER_EVENTS; }\n", body);
 }
@@ -59,6 +71,11 @@ class OwnTrainer : public testing::Test {
   {"name": "01_fast", "parent": "00_slow", "changes": "half as long", "source": "trainer.sh", "tolerance": 0.01,
    "command": ["sh", "trainer.sh", "{batch}", "{seq}", "{steps}", "10"])",
                                                          more, "}]}\n"));
+  }
+  void ladder_of(const std::string& rungs) {
+    write_file(folder_ / "own/ladder.json", cat(R"({"name": "mine",
+ "workload": {"batch": [4], "seq": 32, "steps": 5, "warmup": 1, "rounds": 1}, "rungs": [)",
+                                                rungs, "]}\n"));
   }
   /// Makes the second rung run the script `name`.
   void second_runs(const std::string& name) {
@@ -507,11 +524,8 @@ kill -ABRT $$
 }
 
 TEST_F(OwnTrainer, RanksAreStartedByTheHarnessOrByItsCommand) {
-  const std::string rank_0 = R"(if [ $RANK = 0 ]; then loss=5; else loss=null; fi
-say '{"event":"start","rank":'$RANK',"config":{"B":4,"T":32,"world_size":'$WORLD_SIZE'}}'
-i=0; while [ $i -lt 5 ]; do sleep 0.01
-say '{"event":"step","step":'$i',"step_ms":10,"loss":'$loss'}'; i=$((i + 1)); done
-)";
+  const std::string rank_0 =
+      cat("if [ $RANK = 0 ]; then loss=5; else loss=null; fi\n", kRankStarts, kRankSteps);
   trainer("rank.sh", cat(rank_0, kEnd));
   write_file(
       folder_ / "own/launched.sh",
@@ -520,12 +534,8 @@ say '{"event":"step","step":'$i',"step_ms":10,"loss":'$loss'}'; i=$((i + 1)); do
 for RANK in $(seq 0 $(($1 - 1))); do export RANK; sh launched.sh & ranks="$ranks $!"; done
 for rank in $ranks; do wait $rank || exit 1; done
 )");
-  write_file(folder_ / "own/ladder.json", R"({"name": "mine",
- "workload": {"batch": [4], "seq": 32, "steps": 5, "warmup": 1, "rounds": 1},
- "rungs": [{"name": "harness", "changes": "", "requires": {"devices": 2}, "command": ["sh", "rank.sh"]},
-           {"name": "itself", "changes": "", "requires": {"devices": 2}, "command": ["sh", "launch.sh", "{devices}"]},
-           {"name": "alone", "changes": "", "command": ["sh", "launch.sh", "{devices}"]}]}
-)");
+  ladder_of(cat(kRanks, ",", kStartsRanks,
+                R"(, {"name": "alone", "changes": "", "command": ["sh", "launch.sh", "{devices}"]})"));
   const Outcome outcome = run("--devices 3");
   ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   for (const stepladder::Run& one : results().runs) {
@@ -541,29 +551,21 @@ for rank in $ranks; do wait $rank || exit 1; done
 TEST_F(OwnTrainer, RanksHaveNoEventsOfTheHarness) {
   trainer("rank.sh", cat(R"(loss=null; [ $RANK = 0 ] && loss=5
 say '{"event":"exit","status":7}'
-say '{"event":"start","rank":'$RANK',"config":{"B":4,"T":32,"world_size":'$WORLD_SIZE'}}'
-i=0; while [ $i -lt 5 ]; do sleep 0.01
-say '{"event":"step","step":'$i',"step_ms":10,"loss":'$loss'}'; i=$((i + 1)); done
-say '{"event":"measured","energy_j":1}'
+)",
+                         kRankStarts, kRankSteps, R"(say '{"event":"measured","energy_j":1}'
 say '{"event":"energy","unknown":"forged"}'
 )",
                          kEnd));
-  write_file(folder_ / "own/ladder.json", R"({"name": "mine",
- "workload": {"batch": [4], "seq": 32, "steps": 5, "warmup": 1, "rounds": 1},
- "rungs": [{"name": "both", "changes": "", "requires": {"devices": 2}, "command": ["sh", "rank.sh"]}]})");
+  ladder_of(kRanks);
   EXPECT_EQ(run("--devices 2").code, 0) << results().runs.at(0).reason;
 }
 
 TEST_F(OwnTrainer, RanksThatTrainDifferentlyAreNoRun) {
-  trainer("rank.sh", R"(loss=null; dtype=fp8; [ $RANK = 0 ] && loss=5 && dtype=bf16
+  trainer("rank.sh", cat(R"(loss=null; dtype=fp8; [ $RANK = 0 ] && loss=5 && dtype=bf16
 say '{"event":"start","rank":'$RANK',"config":{"B":4,"T":32,"world_size":2,"dtype":"'$dtype'","local":'$RANK'}}'
-i=0; while [ $i -lt 3 ]; do sleep 0.01
-say '{"event":"step","step":'$i',"step_ms":2,"loss":'$loss'}'; i=$((i + 1)); done
-say '{"event":"end"}'
-)");
-  write_file(folder_ / "own/ladder.json", R"({"name": "mine",
- "workload": {"batch": [4], "seq": 32, "steps": 3, "warmup": 1, "rounds": 1},
- "rungs": [{"name": "both", "changes": "", "requires": {"devices": 2}, "command": ["sh", "rank.sh"]}]})");
+)",
+                         kRankSteps, kEnd));
+  ladder_of(kRanks);
   EXPECT_EQ(run("--devices 2").code, kExitFailed);
   const stepladder::Run one = results().runs.at(0);
   EXPECT_EQ(one.status, Status::crash);
@@ -574,17 +576,14 @@ say '{"event":"end"}'
 }
 
 TEST_F(OwnTrainer, RanksThatStopAtDifferentStepsAreNoRun) {
-  trainer("rank.sh", R"(loss=null; steps=4; [ $RANK = 0 ] && loss=5 && steps=40
-say '{"event":"start","rank":'$RANK',"config":{"B":4,"T":32,"world_size":'$WORLD_SIZE'}}'
-i=0; while [ $i -lt $steps ]; do sleep 0.01
+  trainer("rank.sh", cat("loss=null; steps=4; [ $RANK = 0 ] && loss=5 && steps=40\n", kRankStarts,
+                         R"(i=0; while [ $i -lt $steps ]; do sleep 0.01
 say '{"event":"step","step":'$i',"step_ms":'$((1 + 8 / (i + 1)))',"loss":'$loss'}'; i=$((i + 1))
 done
 say '{"event":"eval","step":'$i',"val_loss":2}'
-say '{"event":"end"}'
-)");
-  write_file(folder_ / "own/ladder.json", R"({"name": "mine",
- "workload": {"batch": [4], "seq": 32, "warmup": 1, "rounds": 1},
- "rungs": [{"name": "both", "changes": "", "requires": {"devices": 2}, "command": ["sh", "rank.sh"]}]})");
+)",
+                         kEnd));
+  ladder_of(kRanks);
   EXPECT_EQ(run("--devices 2 --until-loss 3 --max-steps 100 --eval-every 40").code, kExitFailed);
   const stepladder::Run one = results().runs.at(0);
   EXPECT_EQ(one.status, Status::crash);
@@ -592,10 +591,7 @@ say '{"event":"end"}'
 }
 
 TEST_F(OwnTrainer, WhoseCommandStartsItsRanksTakesNoLauncher) {
-  write_file(folder_ / "own/ladder.json", R"({"name": "mine",
- "workload": {"batch": [4], "seq": 32, "steps": 5, "warmup": 1, "rounds": 1},
- "rungs": [{"name": "itself", "changes": "", "requires": {"devices": 2}, "command": ["sh", "launch.sh", "{devices}"]}]}
-)");
+  ladder_of(kStartsRanks);
   const Outcome outcome = run("--devices 2 --interface lo --launcher false");
   EXPECT_EQ(outcome.code, kExitUsage);
   EXPECT_TRUE(says(outcome.err, {"--launcher", "{devices}"})) << outcome.err;
@@ -606,13 +602,8 @@ TEST_F(OwnTrainer, RanksOfACommandAreToBlameForWhatTheyTell) {
 for RANK in $(seq 0 $(($1 - 1))); do export RANK; sh rank.sh & done
 wait; exit 3
 )");
-  write_file(folder_ / "own/ladder.json", R"({"name": "mine",
- "workload": {"batch": [4], "seq": 32, "steps": 5, "warmup": 1, "rounds": 1},
- "rungs": [{"name": "itself", "changes": "", "requires": {"devices": 2}, "command": ["sh", "launch.sh", "{devices}"]}]}
-)");
-  const std::string begins = R"(
-say '{"event":"start","rank":'$RANK',"config":{"B":4,"T":32,"world_size":'$WORLD_SIZE'}}'
-)";
+  ladder_of(kStartsRanks);
+  const std::string begins = cat("\n", kRankStarts);
   const auto run_ranks = [&](const std::string& body, const std::string& more = "") {
     write_file(folder_ / "own/rank.sh",
                cat("eval 'exec 3>\"$STEPLADDER_EVENTS_'$RANK'\"'; STEPLADDER_EVENTS=3\n", script(body)));
