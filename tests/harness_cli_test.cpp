@@ -898,6 +898,9 @@ TEST_F(HarnessCli, SeedsOfFixedStepsAreCertified) {
   for (const char* wrong : {"--rounds 4", "--until-loss 5", "--until-ci 1"})
     EXPECT_EQ(stepladder(of_seeds + wrong).code, kExitUsage) << wrong;
   EXPECT_EQ(stepladder(plan("--certify-loss 5")).code, kExitUsage);
+  const Outcome few = stepladder(of_seeds + "--certify-loss 5 --seeds 2");
+  EXPECT_EQ(few.code, kExitUsage);
+  EXPECT_TRUE(one_line(few.err) && says(few.err, {"--seeds 3"})) << few.err;
 }
 
 TEST_F(HarnessCli, HorizonsAreSearchedByHalvesAndCertifiedByFreshSeeds) {

@@ -336,7 +336,7 @@ class MultiDeviceOptions : public MultiDeviceCli {
 };
 
 TEST_F(MultiDeviceOptions, WhatMakesNoSenseIsRefused) {
-  refused(run("--rungs 15 --devices 0"), {"--devices", "'0'"});
+  refused(run("--rungs 15 --devices 0"), {"--devices", "0 is out of range"});
   refused(run("--rungs 15 --devices two"), {"--devices", "'two'"});
   refused(run("--rungs 15 --devices 2 --scaling sideways"), {"--scaling"});
   refused(run("--rungs 00,13 --devices 1,2"), {"--devices", "rungs"});

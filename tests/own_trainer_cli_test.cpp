@@ -691,7 +691,7 @@ TEST_F(OwnTrainer, MadeSlowerIsFoundByTheGate) {
       stepladder("gate own slower --ladder ladder.json --backend cpu --out v.xml --out v.md --out v.json");
   EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
   EXPECT_EQ(parse_json(read_file(folder_ / "v.json"))["verdict"], "REGRESSION");
-  EXPECT_TRUE(says(read_file(folder_ / "v.xml"), {"<testsuite ", "tests=\"2\" errors=\"2\"",
+  EXPECT_TRUE(says(read_file(folder_ / "v.xml"), {"<testsuite ", "tests=\"2\" failures=\"2\"",
                                                   "name=\"01_fast\"", "<failure type=\"REGRESSION\""}));
   EXPECT_TRUE(says(read_file(folder_ / "v.md"), {"## Stepladder: REGRESSION"}));
 
@@ -908,6 +908,21 @@ TEST_F(OwnTrainer, CommitIsThatOfItsFolderInAHookToo) {
   ASSERT_EQ(run("--rungs 00 --rounds 1", cat("export GIT_DIR=", folder_ / "outer/.git", ";")).code, 0);
   const std::string commit = run_in(folder_, "git -C own rev-parse HEAD").out;
   EXPECT_EQ(text_at(results().context, "commit") + "\n", commit);
+}
+
+TEST_F(OwnTrainer, ThatLearnsOtherwiseIsFoundByTheFirstPairOfAGate) {
+  std::filesystem::create_directories(folder_ / "other");
+  ladder("", "other");
+  write_file(folder_ / "other/trainer.sh", script(cat(kStart, kSteps, kEnd)));
+  std::string text = read_file(folder_ / "other/trainer.sh");
+  text.replace(text.find("$((9 - i))"), 10, "$((9 - i / 2))");
+  write_file(folder_ / "other/trainer.sh", text);
+  const Outcome outcome = stepladder("gate own other --ladder ladder.json --rungs 01 --results kept");
+  EXPECT_EQ(outcome.code, kExitFailed) << outcome.out << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"diverged", "% apart", "rung failed"})) << outcome.out;
+  EXPECT_EQ(load_results(folder_ / "kept/new.jsonl").runs.size(), 1U);
+  EXPECT_TRUE(
+      says(stepladder("gate own nowhere --ladder ladder.json").err, {"nowhere/ladder.json", "BASE and NEW"}));
 }
 
 TEST_F(OwnTrainer, IsGatedByTheWorkflowToCopy) {

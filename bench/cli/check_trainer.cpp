@@ -138,7 +138,7 @@ bool check_one(const Plan& plan, const Program& program) {
   if (run.status != Status::ok) {
     std::cout << "wrong (" << name_of(run.status) << "): " << printable(run.reason, kMaxMessage) << "\n";
     if (!run.stderr_tail.empty())
-      std::cout << "its last words on stderr:\n" << without_controls(run.stderr_tail, "\n") << "\n";
+      std::cout << "its last words on stderr:\n" << without_controls(run.stderr_tail, "\n");
     std::cout << std::endl;
     return false;
   }

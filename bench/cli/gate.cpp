@@ -18,6 +18,7 @@
 #include "bench/plan/pairs.h"
 #include "bench/report/report.h"
 #include "bench/report/speedups.h"
+#include "bench/results/learns.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
 #include "model/fd.h"
@@ -82,7 +83,11 @@ Contender contender(const std::string& place, const std::string& ladder_file) {
     throw InputError(
         cat("--ladder ", ladder_file, ": BASE and NEW have one each, so name it as both have it"));
   const Ladder* ours = our_ladder(ladder_file.empty() ? ladder().name : ladder_file);
-  if (!ours) return {place, load_ladder(fs::path(place) / ladder_file)};
+  if (const fs::path file = fs::path(place) / ladder_file; !ours) {
+    if (!fs::exists(file))
+      throw InputError(cat(file.string(), " is not there: --ladder is a file that BASE and NEW both have"));
+    return {place, load_ladder(file)};
+  }
   if (kind_of(place) == "results")
     throw InputError(cat(place, ": is a results file; `stepladder compare` takes two of them"));
   if (fs::is_regular_file(place)) return {place, load_ladder(place)};
@@ -218,6 +223,13 @@ Comparison measure(const GateOptions& options, const Side& base, const Side& nex
     pairs.measure_pair();
     if (pairs.pairs() == 1 && limits.until_loss) require_comparable_steps(base.results, next.results);
     if (pairs.pairs() == 1 && !limits.until_loss) require_comparable(base.results, next.results);
+    if (static_cast<size_t>(base.plan.settings.steps) <=
+        kShortRun) {  // losses of so few steps are compared one by one
+      Limits early = limits;
+      early.final = false;
+      for (const ComparedRow& row : compare(base.results, next.results, early).rows)
+        if (row.verdict == Verdict::failed) pairs.set_done({row.variant, row.workload});
+    }
     const bool late = too_late();
     const bool final = late || pairs.exhausted();
     if (pairs.pairs() < first && !final) continue;

@@ -18,6 +18,7 @@
 #include "bench/run/progress.h"
 #include "bench/run/ranks.h"
 #include "bench/verdict/certificate.h"
+#include "bench/verdict/paired.h"
 #include "model/data.h"
 
 namespace stepladder {
@@ -365,6 +366,8 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
   plan.settings.steps = options.steps.value_or(usual.steps.value_or(preset.steps));
   if (options.certify_loss && !options.seeds)
     throw InputError("--certify-loss is of the mean over seeds: give --seeds and --steps");
+  if (options.certify_loss && *options.seeds < static_cast<int64_t>(kMinPairs))
+    throw InputError(cat("--certify-loss takes --seeds ", kMinPairs, " or more"));
   plan.certify_loss = options.certify_loss;
   plan.seeds = options.seeds.has_value();
   check_used(plan, options.rung);

@@ -138,8 +138,9 @@ Answer answer_to_loss(const Findings& file, double loss, bool ratios_only) {
     return {gist, gist + "."};
   }
   const TimeToLoss& took = *best->numbers->to_loss;
-  answer.gist = printable(cat("Soonest at a loss of ", number_text(loss), ": ", best->variant,
-                              in_brackets(rival_to_loss(file, *best))),
+  const ResultRow* rival = rival_to_loss(file, *best);
+  answer.gist = printable(cat(rival ? "No clear winner" : "Soonest", " at a loss of ", number_text(loss),
+                              ": ", best->variant, in_brackets(rival)),
                           400);
   answer.text = answer.gist;
   if (!ratios_only)
@@ -193,9 +194,8 @@ Answer answer_of(const std::vector<Certificate>& certificates) {
   }
   const std::string gist = printable(join(parts, "; "), 400);
   std::vector<std::string> found;
-  for (const Certificate& c : certificates)
-    if (c.refusal.empty()) found.push_back(cat(c.variant, ": ", c.found()));
-  return {gist, printable(join({gist, join(found, ", ")}, found.empty() ? "" : "; "), 400) + "."};
+  for (const Certificate& c : certificates) found.push_back(cat(c.variant, ": ", c.found()));
+  return {gist, printable(cat(gist, "; ", join(found, ", ")), 400) + "."};
 }
 
 std::vector<Fact> facts_of(const std::vector<Certificate>& certificates) {
@@ -341,10 +341,13 @@ Answer answer_of(const Findings& file, bool ratios_only) {
   const bool batches = several_batches(file, *best);
   Answer answer;
   const ResultRow* rival = rival_of(file, *best);
-  answer.gist = printable(cat(batches ? "Most tokens a second" : "Fastest", on_devices(file, *best),
-                              best->rounds < 2 ? " in one round: " : ": ", best->variant,
-                              batches ? cat(" at B=", best->config["B"].dump()) : "", in_brackets(rival)),
-                          400);
+  answer.gist =
+      printable(cat(rival     ? "No clear winner"
+                    : batches ? "Most tokens a second"
+                              : "Fastest",
+                    on_devices(file, *best), best->rounds < 2 ? " in one round: " : ": ", best->variant,
+                    batches ? cat(" at B=", best->config["B"].dump()) : "", in_brackets(rival)),
+                400);
   answer.text = answer.gist;
   if (!ratios_only)
     answer.text +=

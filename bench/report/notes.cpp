@@ -292,7 +292,10 @@ std::string busy_note(const Json& context) {
       busy = then, when = "was resumed";
   if (busy < std::max(kUsual, 0.1 * cores)) return "";
   return cat("Other processes kept ", fixed(busy, 1), " of ", fixed(cores, 0), " cores busy when this ", when,
-             ": times are longer and vary more.");
+             ": times are longer and vary more",
+             text_at(context.value("device", Json()), "backend") == "cpu"
+                 ? "; fewer threads (OMP_NUM_THREADS) leave them room."
+                 : ".");
 }
 
 std::vector<Note> notes_of(const Findings& file) {

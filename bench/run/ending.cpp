@@ -28,7 +28,7 @@ Ending ending_of(const ChildEnd& end, const ChildReport& report, const Run& run,
                  size_t rank) {
   std::string last = end.last_words();
   if (last.find("No module named '") != std::string::npos && workload.program.takes_python)
-    last += "; --python names a Python that has it";
+    last += "; use --python to name a Python that has it";
   const std::string torn = end.torn ? "; its last line has no newline, without which it is no event" : "";
   const auto crash = [&](const auto&... what) { return Ending{Status::crash, cat(what..., torn, last)}; };
   switch (end.how) {

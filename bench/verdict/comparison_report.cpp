@@ -146,12 +146,11 @@ std::string headline(const Comparison& comparison) {
                      : verdict == Verdict::faster         ? "faster"
                      : verdict == Verdict::slower         ? "slower"
                      : verdict == Verdict::not_told_apart ? "not told apart"
-                     : verdict == Verdict::failed         ? "without numbers"
                                                           : "compared";
   if (verdict == Verdict::skipped) return "no rung ran in both.";
   const char* each = is_repeated(comparison) ? " comparison" : " rung";
-  return cat(number, " of ", compared, each, compared == 1 ? " " : "s ", number == 1 ? "is " : "are ", what,
-             ".");
+  return cat(number, " of ", compared, each, compared == 1 ? " " : "s ",
+             verdict == Verdict::failed ? "failed" : cat(number == 1 ? "is " : "are ", what), ".");
 }
 
 std::string step_line(const Comparison& comparison) {
