@@ -19,6 +19,8 @@ double median(std::span<const double> samples);
 /// none.
 struct Interval {
   double lo = 0.0, hi = 0.0;
+
+  bool contains(double x) const { return lo <= x && x <= hi; }
 };
 struct Estimate {
   double value = 0.0;

@@ -81,8 +81,7 @@ Rows uses_of(const Run& run, const Program& program, const Ladder& ladder) {
       {"run", "yes"},
       {"gate", held_to_a_loss ? "yes" : "yes; losses are not compared: \"tolerance\" in its ladder file"},
       {"run --until-loss, --seeds",
-       run.evaluations.empty()
-           ? "no validation loss came: after a step, `if run.evaluation_due: run.evaluated(validate())`"
+       run.evaluations.empty()    ? cat("no validation loss came: after a step, ", kTellsValidationLoss)
        : is_told(program, "seed") ? "yes"
                                   : "yes; all rounds train from one seed: {seed} in its command"},
       {"ablate", ladder.switches.empty() ? "no: \"switches\" in its ladder file, {switches} in its command"

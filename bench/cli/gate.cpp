@@ -223,8 +223,8 @@ Comparison measure(const GateOptions& options, const Side& base, const Side& nex
     pairs.measure_pair();
     if (pairs.pairs() == 1 && limits.until_loss) require_comparable_steps(base.results, next.results);
     if (pairs.pairs() == 1 && !limits.until_loss) require_comparable(base.results, next.results);
-    if (static_cast<size_t>(base.plan.settings.steps) <=
-        kShortRun) {  // losses of so few steps are compared one by one
+    // The losses of so few steps are compared one by one, so that the first pair tells.
+    if (base.plan.settings.steps <= int64_t{kShortRun}) {
       Limits early = limits;
       early.final = false;
       for (const ComparedRow& row : compare(base.results, next.results, early).rows)

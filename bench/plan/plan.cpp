@@ -294,16 +294,14 @@ Json carry_out(const Plan& plan, ResultsFile& file) {
       const auto& [variant, name] = workload.row();
       progress.start(cat(variant, " ", name), round, workload.steps);
       Run run = run_program(workload, [&](const Step& step) { progress.step(step); });
-      const bool unlearned = plan.seeds && run.status == Status::ok && !run.summary->val_loss;
       if (!workload.until_loss) check_learning(run, workload.program.tolerance, first, measured.runs);
       const bool is_first_baseline =
           run.variant == first && !workload.until_loss && !baseline_of(run.config, first, measured.runs);
       file.add(run);
       progress.finish(run);  // reported once the run can't be lost
-      if (unlearned)
-        throw Error(cat(run.variant,
-                        " told no validation loss after its last step, for which --seeds asks: "
-                        "`if run.evaluation_due: run.evaluated(validate())`"),
+      if (plan.seeds && run.status == Status::ok && !run.summary->val_loss)
+        throw Error(cat(run.variant, " told no validation loss after its last step, for which --seeds asks: ",
+                        kTellsValidationLoss),
                     kExitFailed);
       if (is_first_baseline) check_earlier(plan, first, file);
     }

@@ -62,8 +62,11 @@ Workload workload_for(const Plan& plan, const Program& program, int64_t batch, i
 /// Numbers of devices: 2, 4, 8 and so on, the last of them `present`, or 2 where fewer are present.
 std::vector<int64_t> device_counts(int64_t present);
 
+/// What a trainer in Python does after a step to tell its validation loss.
+inline constexpr const char* kTellsValidationLoss = "`if run.evaluation_due: run.evaluated(validate())`";
+
 /// Measures what `file` does not hold yet, round after round, until there are enough rounds. Returns why the
-/// plan ended: the results' "stopped".
+/// plan ended: the results' "stopped". Throws Error once a run of a plan by seeds tells no validation loss.
 Json carry_out(const Plan& plan, ResultsFile& file);
 
 }  // namespace stepladder

@@ -358,10 +358,9 @@ Answer answer_of(const Findings& file, bool ratios_only) {
     if (rival && speedup.against == rival->variant) return;
     const double ratio = speedup.ratio.value;
     const auto& interval = speedup.ratio.interval;
-    against.push_back(interval && interval->lo <= 1.0 && interval->hi >= 1.0
-                          ? cat("not told apart from ", speedup.against)
-                      : ratio < 0.995 ? cat(speedup.against, " is ", times(1 / ratio))
-                                      : cat(fixed(ratio, 2), phrase, speedup.against));
+    against.push_back(interval && interval->contains(1.0) ? cat("not told apart from ", speedup.against)
+                      : ratio < 0.995                     ? cat(speedup.against, " is ", times(1 / ratio))
+                                                          : cat(fixed(ratio, 2), phrase, speedup.against));
   };
   if (n.baseline) compare(*n.baseline, "x the speed of ");
   for (const Speedup& peer : against_peers(file)) compare(peer, "x that of ");

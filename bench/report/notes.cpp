@@ -239,7 +239,7 @@ std::string gains_that_exclude_one(const std::vector<AblatedRung>& rows) {
       if (const Gain* gain = gains_of(row)[kind]; gain && gain->ok() && gain->worth().interval) {
         ++intervals;
         fewest = std::min(fewest, gain->worth().rounds);
-        excluding += gain->worth().interval->lo > 1.0 || gain->worth().interval->hi < 1.0;
+        excluding += !gain->worth().interval->contains(1.0);
       }
     if (intervals > 0) exclude_one.push_back(cat(excluding, " of ", intervals, " (", kGains[kind], ")"));
   }
@@ -250,8 +250,7 @@ std::string gains_that_exclude_one(const std::vector<AblatedRung>& rows) {
   std::vector<std::string> nothing;  // rungs none of whose gains excludes 1
   for (const AblatedRung& row : rows)
     if (std::ranges::all_of(gains_of(row), [](const Gain* gain) {
-          return !gain || (gain->ok() && gain->worth().interval && gain->worth().interval->lo <= 1.0 &&
-                           gain->worth().interval->hi >= 1.0);
+          return !gain || (gain->ok() && gain->worth().interval && gain->worth().interval->contains(1.0));
         }))
       nothing.push_back(row.rung);
   return cat("Gains whose ", interval_name(fewest), " excludes 1: ", join(exclude_one, ", "), ".",

@@ -192,7 +192,7 @@ std::string divergence(const Run& baseline, const Run& run, double tolerance) {
     const double apart = loss == expected ? 0.0 : std::abs(loss - expected) / std::abs(expected);  // 0/0
     if (!(apart <= tolerance))
       return cat("step ", i, ": loss ", number_text(loss), ", ", baseline.variant, " has ",
-                 number_text(expected), "; they are ", fixed(apart * 100, 2), " % apart, the tolerance is ",
+                 number_text(expected), "; they are ", apart * 100, " % apart, the tolerance is ",
                  number_text(tolerance * 100), " %");
   }
   return "";

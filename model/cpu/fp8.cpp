@@ -44,6 +44,7 @@ float each_columns(const Cpu& cpu, int64_t N, int64_t C, const Body& body) {
 template <class V>
 void quantize_values(const Cpu& cpu, Tensor q, Tensor qt, int64_t N, int64_t C, const V& v) {
   const Tensor& either = present(q) ? q : qt;
+  if (!either.scale || !either.amax) throw std::invalid_argument(cat("FP8 without its scale: ", either));
   const float scale = *either.scale;
   with_fp8_type(either.dtype, [&]<class Q>(Q) {
     Q* rows = present(q) ? q.ptr<Q>() : nullptr;

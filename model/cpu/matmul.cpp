@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <stdexcept>
 
 namespace stepladder {
 namespace {
@@ -33,8 +34,11 @@ struct Block {
       for (int64_t c = 0; c < cols; ++c) to[r * cols + c] = operand(data[r * stride + c]) * scale;
     return {to, rows, cols, cols};
   }
-  /// This block as it lies in memory, of f32.
-  Block<float> plain() const { return {reinterpret_cast<const float*>(data), rows, cols, stride}; }
+  /// This block as it lies in memory. Throws std::logic_error unless it is f32.
+  Block<float> plain() const {
+    if constexpr (std::is_same_v<T, float>) return *this;
+    throw std::logic_error("a matrix of 16 or 8 bits, not converted");
+  }
 };
 
 float scale_of(const Tensor& x) {
