@@ -983,6 +983,12 @@ TEST_F(HarnessCli, TuneMakesTheSameTrialsOfEachTrainerAndRanksThem) {
   EXPECT_EQ(stepladder(tune + "--lr 3e-4,1e-3").code, kExitUsage) << "the trials are there";
   EXPECT_EQ(stepladder(tune + "--lr 3e-4,1e-3 --resume").code, kExitOk);
   EXPECT_EQ(read_file(folder_ / "told.txt").size(), told.size()) << "nothing is measured twice";
+  std::string narrower = tune + "--lr 1e-3 --resume --max-time 0.000001";
+  narrower.replace(narrower.find("00,02"), 5, "02");
+  const Outcome fewer = stepladder(narrower);
+  EXPECT_EQ(fewer.code, kExitOk) << fewer.err;
+  EXPECT_FALSE(says(fewer.err, {"--max-time left"})) << "what is kept takes no time" << fewer.err;
+  EXPECT_EQ(read_file(folder_ / "told.txt").size(), told.size());
   EXPECT_EQ(stepladder(tune + "--lr 3e-4,1e-3 --resume --eval-batches 2").code, kExitNotComparable);
   const Outcome late = stepladder(tune + "--lr 2e-3 --resume --max-time 0.000001");
   EXPECT_EQ(late.code, kExitOk) << late.err;

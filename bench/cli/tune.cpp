@@ -127,10 +127,20 @@ int tune(TuneOptions& options) {
   Plan plan;
   plan.ladder = asked.ladder_asked();
   const std::vector<Program> trainers = programs(plan.ladder, asked.rungs, options.peers, asked.python);
-  for (const Program& program : trainers) plan.source_hashes[program.variant] = program.source_hash();
+  std::map<std::string, std::string> hashes;
+  for (const Program& program : trainers) hashes[program.variant] = program.source_hash();
   const DeviceProbe probe = require_device(asked.rung.backend, asked.rung.device);
   const auto start = std::chrono::steady_clock::now();
   std::map<std::string, double> per_step;  // the longest so far, of each trainer, start-up included
+  std::set<std::string> kept;              // parts of trials that need no time
+  if (std::error_code none; asked.resume && std::filesystem::exists(asked.out, none))
+    for (const Part& part : load_parts(asked.out)) {
+      if (std::ssize(part.results.runs) >= asked.seeds.value_or(1)) kept.insert(part.name);
+      for (const Run& run : part.results.runs) {
+        double& longest = per_step[run.variant];
+        longest = std::max(longest, run.wall_ms * 1e-3 / part.results.plan.value("steps", 1.0));
+      }
+    }
   size_t left = 0, number = 0;
   int worst = kExitOk;
   std::set<std::string> tried;
@@ -146,11 +156,12 @@ int tune(TuneOptions& options) {
       ++number;
       if (!tried.insert(trial.part).second) continue;  // a trainer with a schedule of its own
       const double expected = &program == &trainers.front() ? whole : lasts(program);
-      if (left > 0 || ms_since(start) * 1e-3 + expected > limit) {
+      if (!kept.contains(trial.part) && (left > 0 || ms_since(start) * 1e-3 + expected > limit)) {
         ++left;
         continue;
       }
       plan.programs = {program};
+      plan.source_hashes = {{program.variant, hashes[program.variant]}};
       const auto begun = std::chrono::steady_clock::now();
       if (!Progress::quiet)
         notice(cat("trial ", number, " of ", all.size() * trainers.size(), ": ", trial.part));
