@@ -530,10 +530,11 @@ void Loader::begin_shard(size_t turn) {
   const auto shard = static_cast<size_t>(order_[turn]);
   open_ = data_->shards()[shard].open();
   if (seed_) {
-    // Counters up to the number of shards drew the order of the shards; the order of batches uses higher
+    // Counters up to the number of shards drew the order of the shards; the order of sequences uses higher
     // counters.
     const uint64_t epoch_seed = random_bits(*seed_, static_cast<uint64_t>(epoch_));
-    windows_ = permutation(batches_in(shard), random_bits(epoch_seed, order_.size() + 1 + shard));
+    const int64_t sequences = (static_cast<int64_t>(data_->shards()[shard].size) - 1) / T_;
+    sequences_ = permutation(sequences, random_bits(epoch_seed, order_.size() + 1 + shard));
   }
   turn_ = turn;
 }
@@ -546,13 +547,18 @@ Batch Loader::next() {
   const auto turn = static_cast<size_t>(std::ranges::upper_bound(first_, batch) - first_.begin()) - 1;
   if (turn != turn_) begin_shard(turn);
 
-  const auto at = static_cast<size_t>(batch - first_[turn]);
-  const size_t size = tokens_.size(), from = (seed_ ? static_cast<size_t>(windows_[at]) : at) * size;
   const Shard& shard = data_->shards()[static_cast<size_t>(order_[turn])];
-  open_->read(shard.begin + from, window_);
-  check_range(shard.path, shard.begin + from, window_, data_->vocabulary());
-  std::copy_n(window_.begin(), size, tokens_.begin());
-  std::copy_n(window_.begin() + 1, size, targets_.begin());
+  const auto first = static_cast<size_t>((batch - first_[turn]) * B_), T = static_cast<size_t>(T_);
+  const size_t span = seed_ ? T : tokens_.size();  // what is read at once
+  for (size_t done = 0; done < tokens_.size(); done += span) {
+    const size_t sequence = first + done / T;
+    const size_t from = shard.begin + (seed_ ? static_cast<size_t>(sequences_[sequence]) : sequence) * T;
+    const std::span<uint16_t> window = std::span(window_).first(span + 1);
+    open_->read(from, window);
+    check_range(shard.path, from, window, data_->vocabulary());
+    std::copy_n(window.begin(), span, tokens_.begin() + static_cast<int64_t>(done));
+    std::copy_n(window.begin() + 1, span, targets_.begin() + static_cast<int64_t>(done));
+  }
   index_ += world_;
   return {tokens_.data(), targets_.data()};
 }

@@ -113,18 +113,18 @@ struct Batch {
   const int32_t* targets;  // (B,T): tokens shifted by one
 };
 
-/// Batches of B*T tokens that follow each other and wrap around at the end. A batch lies within one shard, as
-/// llm.c's and build-nanogpt's do: what is left at a shard's end, less than a batch, is not read. Batch i is
-/// a function of i alone, so a resumed run sees the same data. `world` ranks take turns: each gets every
-/// world-th batch, and together they get the batches of a world of 1.
+/// Batches of B sequences of T tokens that follow each other and wrap around at the end. A batch lies within
+/// one shard, as llm.c's and build-nanogpt's do: what is left at a shard's end, less than a batch, is not
+/// read. Batch i is a function of i alone, so a resumed run sees the same data. `world` ranks take turns:
+/// each gets every world-th batch, and together they get the batches of a world of 1.
 ///
 /// One shard is open at a time. A batch is copied, then checked against the vocabulary.
 class Loader {
  public:
   /// A loader for rank `rank` of `world`. Throws InputError when a shard has fewer than B*T + 1 tokens.
   Loader(std::shared_ptr<const Tokens> data, int64_t B, int64_t T, int rank = 0, int world = 1);
-  /// From now on shards, and the batches within each, come in random order, a new order in each epoch (Fisher
-  /// and Yates, as in llm.c's dataloader.h). Batch i is a function of i and `seed`.
+  /// From now on shards, and the sequences of T tokens within each, come in random order, a new order in each
+  /// epoch (Fisher and Yates). The order doesn't depend on B; batch i is a function of i, B and `seed`.
   void shuffle(uint64_t seed);
   /// The next batch of this rank. Throws InputError, and stays where it is, for a token that is not in the
   /// vocabulary (with file and position), and as Shard::open() does.
@@ -157,9 +157,9 @@ class Loader {
   std::vector<int64_t> first_;  // the first batch of each turn, and the end
   std::optional<size_t> turn_;  // the turn whose shard is open
   std::shared_ptr<const TokenFile> open_;
-  std::vector<int64_t> windows_;  // the order within the shard, where it is shuffled
+  std::vector<int64_t> sequences_;  // the order within the shard, where it is shuffled
 
-  std::vector<uint16_t> window_;  // a batch as it lies in the file: B*T + 1 tokens
+  std::vector<uint16_t> window_;  // tokens as they lie in the file: at most a batch, and one more
   std::vector<int32_t> tokens_, targets_;
   std::function<void()> on_next_;
 };

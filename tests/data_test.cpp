@@ -587,10 +587,17 @@ std::shared_ptr<const Tokens> shards_of(const TempFolder& folder, const std::vec
   }
   return std::make_shared<const Tokens>(files, kV);
 }
-/// The first token of each of the next `count` batches.
-std::vector<int32_t> next_batches(Loader& data, int64_t count) {
+/// The first token of each of the next `count` batches, or of each sequence of T tokens in them.
+std::vector<int32_t> next_batches(Loader& data, int64_t count, int64_t B = 1, int64_t T = 0) {
   std::vector<int32_t> first;
-  for (int64_t i = 0; i < count; ++i) first.push_back(*data.next().tokens);
+  for (int64_t i = 0; i < count; ++i) {
+    const Batch batch = data.next();
+    for (int64_t b = 0; b < B; ++b) {
+      first.push_back(batch.tokens[b * T]);
+      for (int64_t t = 0; t < T; ++t)
+        EXPECT_EQ(batch.targets[b * T + t], first.back() + t + 1) << "of counting tokens";
+    }
+  }
   return first;
 }
 
@@ -603,29 +610,39 @@ TEST(ShardedLoader, NoBatchCrossesIntoTheNextShard) {
   EXPECT_EQ(data.next().targets[5], 12) << "the last token of a shard is a target";
 }
 
-TEST(ShardedLoader, ShuffledItReadsEachBatchOnceInAnEpoch) {
+TEST(ShardedLoader, ShuffledItReadsEachSequenceOnceInAnEpoch) {
   const TempFolder folder;
-  const auto tokens = shards_of(folder, {301, 7, 150, 601});
+  const auto tokens = shards_of(folder, {301, 7, 151, 601});
   Loader data(tokens, 2, 3), ordered = data, other = data;
   const int64_t epoch = data.batches_per_epoch();
   data.shuffle(1);
   other.shuffle(2);
   EXPECT_FALSE(data.reads_as(ordered));
   EXPECT_FALSE(data.reads_as(other));
-  const auto expected = next_batches(ordered, epoch), first = next_batches(data, epoch);
-  const auto second = next_batches(data, epoch);
+  const auto expected = next_batches(ordered, epoch, 2, 3), first = next_batches(data, epoch, 2, 3);
+  const auto second = next_batches(data, epoch, 2, 3);
   EXPECT_NE(first, expected);
   EXPECT_NE(second, first);
-  EXPECT_NE(next_batches(other, epoch), first);
-  for (auto batches : {first, second}) {
+  EXPECT_NE(next_batches(other, epoch, 2, 3), first);
+  for (auto sequences : {first, second}) {
     // A shuffled epoch takes shard after shard, as llm.c does.
     std::vector<int32_t> turns;
-    for (const int32_t token : batches)
+    for (const int32_t token : sequences)
       if (turns.empty() || turns.back() != token / 1000) turns.push_back(token / 1000);
     EXPECT_EQ(turns.size(), 4U);
-    std::ranges::sort(batches);
-    EXPECT_EQ(batches, expected);
+    EXPECT_NE(sequences[1], sequences[0] + 3) << "neighbours in a batch";
+    std::ranges::sort(sequences);
+    EXPECT_EQ(sequences, expected);
   }
+}
+
+TEST(ShardedLoader, TheOrderOfSequencesIsThatOfAnyBatchSize) {
+  const TempFolder folder;
+  const auto tokens = shards_of(folder, {301});
+  Loader two(tokens, 2, 3), five(tokens, 5, 3);
+  two.shuffle(1);
+  five.shuffle(1);
+  EXPECT_EQ(next_batches(two, 50, 2, 3), next_batches(five, 20, 5, 3));
 }
 
 TEST(ShardedLoader, BatchesAreThoseOfTheirIndexForAnyNumberOfRanks) {
@@ -661,8 +678,8 @@ TEST(ShardedLoader, ShufflesAsItAlwaysHas) {
   std::ifstream file(STEPLADDER_TEST_DATA "/shuffled_batches.txt");
   std::vector<int32_t> expected;
   for (int32_t token = 0; file >> token;) expected.push_back(token);
-  ASSERT_EQ(expected.size(), 34U) << "two epochs";
-  EXPECT_EQ(next_batches(data, 34), expected);
+  ASSERT_EQ(expected.size(), 68U) << "two epochs";
+  EXPECT_EQ(next_batches(data, 34, 2, 3), expected);
 }
 
 TEST(ShardedLoader, ATokenOutsideTheVocabularyIsFoundWhenItIsRead) {

@@ -278,7 +278,7 @@ class TokenFiles(Peer):
         for data, sizes in ((f"{self.folder}/shard_*", ([20, 30], [10])), (self.folder / "shard_1001.bin", ([27], [3]))):
             found = open_data(SimpleNamespace(data=str(data), val_data="", vocab=""))
             self.assertEqual(tuple([shard.size for shard in shards] for shards in found), sizes)
-        self.assertEqual(found[1][0].read(0, 3).tolist(), [1027, 1028, 1029])
+        self.assertEqual(found[1][0].read(found[1][0].path.open("rb"), 0, 3).tolist(), [1027, 1028, 1029])
 
     def test_a_damaged_shard_is_refused_by_name(self):
         self.shards(20, 30, 10)
@@ -309,7 +309,7 @@ class TokenFiles(Peer):
     @unittest.skipUnless(find_spec("numpy"), "NumPy is not installed")
     def test_a_file_that_gets_shorter_is_named(self):
         self.shards(40)
-        windows = Windows(open_shards([self.folder / "shard_1000.bin"], ""), 6)
+        windows = Windows(open_shards([self.folder / "shard_1000.bin"], ""), 2, 3)
         windows[0]
         os.truncate(self.folder / "shard_1000.bin", 1024 + 40)
         with self.assertRaisesRegex(peer.InputError, "shard_1000.bin.*shorter"):
@@ -319,12 +319,12 @@ class TokenFiles(Peer):
     def test_batches_are_those_of_the_rungs(self):
         self.shards(61, 13, 31)
         shards = open_shards(sorted(self.folder.glob("shard_*.bin")), "")
-        ordered, shuffled = Windows(shards, 6), Windows(shards, 6, 1337)
-        self.assertEqual([ordered[i][0] for i in (0, 9, 10, 11, 12, 16, 17)], [0, 54, 1000, 1006, 2000, 2024, 0])
-        self.assertEqual(ordered[11].tolist(), list(range(1006, 1013)))
+        ordered, shuffled = Windows(shards, 2, 3), Windows(shards, 2, 3, 1337)
+        self.assertEqual([ordered[i][0, 0] for i in (0, 9, 10, 11, 12, 16, 17)], [0, 54, 1000, 1006, 2000, 2024, 0])
+        self.assertEqual(ordered[11].tolist(), [[1006, 1007, 1008, 1009], [1009, 1010, 1011, 1012]])
         expected = [int(token) for token in (REPOSITORY / "tests/data/shuffled_batches.txt").read_text().split()]
-        self.assertEqual([shuffled[i][0] for i in range(34)], expected)
-        self.assertEqual(shuffled[20][0], expected[20])
+        self.assertEqual([first for i in range(34) for first in shuffled[i][:, 0]], expected)
+        self.assertEqual(shuffled[20][0, 0], expected[40])
         write_tokens(self.folder / "shard_1001.bin", [*range(12), 60000])
         with self.assertRaisesRegex(peer.InputError, "shard_1001.bin.*60000"):
             ordered[11]
@@ -571,12 +571,12 @@ class WithPytorch(Ladder):
         hyper = SimpleNamespace(accumulate=1, weight_decay=0.1, beta1=0.9, beta2=0.999, eps=1e-8, grad_clip=0.0)
         steps = Steps(half=torch.bfloat16, pure=True, native=True, flash=True, fused_adamw=True)
         trainer = Trainer(config, steps, hyper, 0, torch.device("cpu"))
-        windows = Windows([open_shard(self.folder / "data.bin")], config.B * config.T)
+        windows = Windows([open_shard(self.folder / "data.bin")], config.B, config.T)
 
         def validation() -> float:
-            return trainer.evaluate(Batches(windows, config, trainer.device, pinned=False), 2)
+            return trainer.evaluate(Batches(windows, trainer.device, pinned=False), 2)
 
-        loss, norm = trainer.step(Batches(windows, config, trainer.device, pinned=False), 5e-4)
+        loss, norm = trainer.step(Batches(windows, trainer.device, pinned=False), 5e-4)
         self.assertIsNone(norm)
         state = trainer.optimizer.state[trainer.parameters[0]]
         self.assertEqual({p.dtype for p in trainer.parameters} | {state["exp_avg"].dtype}, {torch.bfloat16})
@@ -607,8 +607,8 @@ class WithPytorch(Ladder):
                     value = np.frombuffer(raw[8 + size + begin:8 + size + end], "<f4").reshape(tensors[name]["shape"])
                     conv1d = name.split(".")[-2].startswith("c_") and parameter.dim() == 2
                     parameter.copy_(torch.from_numpy((value.T if conv1d else value).copy()))
-            windows = Windows([open_shard(folder / "tokens.bin")], config.B * config.T)
-            batches = Batches(windows, config, cpu, pinned=False)
+            windows = Windows([open_shard(folder / "tokens.bin")], config.B, config.T)
+            batches = Batches(windows, cpu, pinned=False)
             for expected in zip(reference["losses"], reference["norms"]):
                 for got, wanted in zip(trainer.step(batches, reference["lr"]), expected):
                     self.assertAlmostEqual(got.item(), wanted, delta=1e-4 * wanted)

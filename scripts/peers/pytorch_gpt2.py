@@ -147,11 +147,10 @@ class GPT2(nn.Module):
 
 
 class Batches:
-    """Batch i is `windows[i]`, B*T + 1 tokens. A rank takes every `world_size`th batch."""
+    """Batch i is `windows[i]`, (B,T+1) tokens. A rank takes every `world_size`th batch."""
 
-    def __init__(self, windows: Windows, config: Config, device: torch.device, pinned: bool, rank: int = 0,
-                 world_size: int = 1):
-        self.windows, self.B, self.T, self.device = windows, config.B, config.T, device
+    def __init__(self, windows: Windows, device: torch.device, pinned: bool, rank: int = 0, world_size: int = 1):
+        self.windows, self.device = windows, device
         self.pinned = pinned and device.type == "cuda"
         self.index, self.stride, self.ahead = rank, world_size, None
 
@@ -168,12 +167,12 @@ class Batches:
     def _fetch(self) -> tuple[torch.Tensor, torch.Tensor]:
         window = torch.from_numpy(self.windows[self.index].astype(np.int64))
         self.index += self.stride
-        return self._upload(window[:-1]), self._upload(window[1:])
+        return self._upload(window[:, :-1].contiguous()), self._upload(window[:, 1:].contiguous())
 
     def _upload(self, tokens: torch.Tensor) -> torch.Tensor:
         if self.pinned:
             tokens = tokens.pin_memory()
-        return tokens.view(self.B, self.T).to(self.device, non_blocking=self.pinned)
+        return tokens.to(self.device, non_blocking=self.pinned)
 
 
 # ---- training --------------------------------------------------------------------------------------------------------

@@ -222,7 +222,7 @@ class Run:
             if shard.size < need:
                 raise InputError(f"{shard.path}: {shard.size} tokens, a batch of B={self.config.B} x T={self.config.T} "
                                  f"needs {need}; use a larger file or a smaller --batch or --seq")
-        windows = Windows(shards, self.config.B * self.config.T, seed)
+        windows = Windows(shards, self.config.B, self.config.T, seed)
         windows[0]  # raises InputError for tokens that the model doesn't know
         return windows
 
@@ -231,7 +231,7 @@ class Run:
         from pytorch_gpt2 import Batches, Trainer
         windows = self.windows(self.train_shards, self.settings.seed if self.settings.shuffle else None)
         trainer = Trainer(self.config, self.features, self.settings, self.settings.seed, self.device)
-        return trainer, Batches(windows, self.config, self.device, self.features.pinned, self.settings.rank,
+        return trainer, Batches(windows, self.device, self.features.pinned, self.settings.rank,
                                 self.settings.world_size)
 
     def search_batch(self) -> None:

@@ -2,6 +2,7 @@
 batch has."""
 
 import glob
+import os
 import re
 from array import array
 from bisect import bisect_right
@@ -64,10 +65,10 @@ class Shard(NamedTuple):
     begin: int
     size: int
 
-    def read(self, first: int, count: int):
-        """A copy of the shard's `count` tokens from the `first` on, as an array."""
+    def read(self, opened, first: int, count: int):
+        """The shard's `count` tokens from the `first` on, as an array, read from the opened file."""
         import numpy as np
-        tokens = np.fromfile(self.path, dtype="<u2", count=count, offset=self.offset + 2 * (self.begin + first))
+        tokens = np.frombuffer(os.pread(opened.fileno(), 2 * count, self.offset + 2 * (self.begin + first)), "<u2")
         if len(tokens) < count:
             raise InputError(f"{self.path}: has become shorter; write it again, and leave it alone while a run reads")
         return tokens
@@ -179,15 +180,16 @@ def permutation(count: int, seed: int) -> list[int]:
 
 
 class Windows:
-    """The B*T + 1 tokens of a batch, by the batch's index, as model/data.h's Loader has them."""
+    """The B sequences of a batch, (B,T+1) tokens, by the batch's index, as model/data.h's Loader has them."""
 
-    def __init__(self, shards: list[Shard], size: int, seed: int | None = None):
-        self.shards, self.size, self.seed = shards, size, seed
-        self.counts = [(shard.size - 1) // size for shard in shards]
+    def __init__(self, shards: list[Shard], B: int, T: int, seed: int | None = None):
+        self.shards, self.B, self.T, self.seed = shards, B, T, seed
+        self.counts = [(shard.size - 1) // (B * T) for shard in shards]
         self.epoch_size = sum(self.counts)
         self.epoch = self.turn = None
 
     def __getitem__(self, index: int):
+        import numpy as np
         epoch, batch = divmod(index, self.epoch_size)
         if epoch != self.epoch:
             self.begin_epoch(epoch)
@@ -195,12 +197,14 @@ class Windows:
         shard = self.order[turn]
         if turn != self.turn:
             self.begin_shard(turn, shard)
-        begin = self.windows[batch - self.first[turn]] * self.size
-        window = self.shards[shard].read(begin, self.size + 1)
-        if window.max() >= VOCABULARY:
-            raise InputError(f"{self.shards[shard].path}: token {window.max()} is outside the vocabulary of "
+        first = (batch - self.first[turn]) * self.B
+        with self.shards[shard].path.open("rb", buffering=0) as opened:
+            sequences = np.stack([self.shards[shard].read(opened, at * self.T, self.T + 1)
+                                  for at in self.sequences[first:first + self.B]])
+        if sequences.max() >= VOCABULARY:
+            raise InputError(f"{self.shards[shard].path}: token {sequences.max()} is outside the vocabulary of "
                              f"{VOCABULARY}")
-        return window
+        return sequences
 
     def begin_epoch(self, epoch: int) -> None:
         self.epoch, self.turn, self.order = epoch, None, range(len(self.shards))
@@ -210,7 +214,7 @@ class Windows:
         self.first = [0, *accumulate(self.counts[shard] for shard in self.order)][:-1]
 
     def begin_shard(self, turn: int, shard: int) -> None:
-        self.turn, self.windows = turn, range(self.counts[shard])
+        self.turn, self.sequences = turn, range((self.shards[shard].size - 1) // self.T)
         if self.seed is not None:
             shard_seed = random_bits(self.epoch_seed, len(self.shards) + 1 + shard)
-            self.windows = permutation(self.counts[shard], shard_seed)
+            self.sequences = permutation(len(self.sequences), shard_seed)
