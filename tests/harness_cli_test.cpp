@@ -1036,7 +1036,12 @@ TEST_F(HarnessCli, TuneRanksTheTrialsOfEachWorkloadApartAndRunTakesThemForNoOthe
   const std::string run =
       cat("run --backend cpu --model gpt2-tiny --seq 16 --rungs 00 --seeds 1 --steps 20 --check-only ", data);
   EXPECT_EQ(stepladder(run + " --batch 2 --tuned two.jsonl").code, kExitOk);
-  for (const char* other : {" --batch 4 --tuned two.jsonl", " --batch 2 --tuned both.jsonl"}) {
+  const std::string other_seed = cat(tune, "--batch 2 --out seeds.jsonl --seed 9 --lr 2e-3 ", data);
+  ASSERT_EQ(stepladder(cat(tune, "--batch 2 --out seeds.jsonl ", data)).code, kExitOk);
+  ASSERT_EQ(stepladder(regex_replace(other_seed, std::regex("--lr 1e-3 "), "") + " --resume").code, kExitOk);
+  EXPECT_EQ(best_of(trials_of(load_parts(folder_ / "seeds.jsonl"))).size(), 2U) << "seeds don't compete";
+  for (const char* other :
+       {" --batch 4 --tuned two.jsonl", " --batch 2 --tuned both.jsonl", " --batch 2 --tuned seeds.jsonl"}) {
     const Outcome refused = stepladder(run + other);
     EXPECT_EQ(refused.code, kExitUsage) << refused.err;
     EXPECT_TRUE(one_line(refused.err) && says(refused.err, {"--tuned", "B="})) << refused.err;

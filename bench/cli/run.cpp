@@ -135,8 +135,8 @@ std::map<std::string, Tuned> tuned_in(const std::string& file, const std::vector
     const auto trial = std::ranges::find_if(best, fits);
     if (std::ranges::count_if(best, fits) > 1)
       throw InputError(cat("--tuned ", file, ": the trials of ", program.variant,
-                           " are of several workloads, such as ", trial->workload,
-                           ": tune each into a file of its own"));
+                           " are of several workloads or data, such as ", trial->workload, " on ",
+                           trial->judged, ": tune each into a file of its own"));
     if (trial == best.end())
       throw InputError(cat("--tuned ", file, ": no trial of ", program.variant, " there ",
                            asked.until_loss ? cat("reached a loss of ", number_text(*asked.until_loss))

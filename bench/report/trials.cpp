@@ -27,6 +27,9 @@ Trial trial_of(const Part& part, const std::vector<const Run*>& runs) {
   const Json& plan = part.results.plan;
   Trial trial;
   trial.part = part.name, trial.trainer = runs.front()->variant, trial.workload = runs.front()->workload();
+  const std::string validated = text_at(plan, "val_data");
+  trial.judged = cat(text_at(plan, "data"), validated.empty() ? "" : " and " + validated, ", ",
+                     text_at(plan, "eval_batches"), " batches, seed ", text_at(plan, "seed"));
   trial.lr = number_at(plan, "lr").value_or(0.0);
   trial.steps = plan.value("steps", int64_t{0});
   trial.seeds = runs.size();
@@ -65,8 +68,8 @@ std::string Trial::options() const {
 }
 
 bool Trial::contests(const Trial& other) const {
-  return trainer == other.trainer && workload == other.workload && until == other.until &&
-         (until || steps == other.steps);
+  return trainer == other.trainer && workload == other.workload && judged == other.judged &&
+         until == other.until && (until || steps == other.steps);
 }
 
 std::vector<Trial> trials_of(const std::vector<Part>& parts) {
@@ -83,8 +86,9 @@ std::vector<Trial> trials_of(const std::vector<Part>& parts) {
   }
   std::ranges::stable_sort(trials, {}, [&](const Trial& t) {
     const double of_loss = t.loss.value_or(INFINITY);
-    return std::tuple(places.at({t.trainer, t.workload}), t.until.value_or(-1.0), t.until ? 0 : t.steps,
-                      !t.worked(), !t.failed.empty(), t.until && t.worked() ? *t.to_loss : of_loss);
+    return std::tuple(places.at({t.trainer, t.workload}), t.judged, t.until.value_or(-1.0),
+                      t.until ? 0 : t.steps, !t.worked(), !t.failed.empty(),
+                      t.until && t.worked() ? *t.to_loss : of_loss);
   });
   return trials;
 }
@@ -115,6 +119,8 @@ Section section_of(const std::vector<Trial>& ranked, size_t most) {
   columns.add_text("trainer", [](const Placed& p) { return p.second.trainer; });
   if (any([&](const Trial& t) { return t.workload != ranked.front().workload; }))
     columns.add_text("workload", [](const Placed& p) { return p.second.workload; });
+  if (any([&](const Trial& t) { return t.judged != ranked.front().judged; }))
+    columns.add_text("judged on", [](const Placed& p) { return p.second.judged; });
   columns.add(
       {"place", Align::right, 0, false, "", "among the trainer's trials, to the loss or of as many steps"},
       [](const Placed& p) { return p.second.worked() ? std::to_string(p.first) : kNone; });

@@ -15,6 +15,7 @@ struct Trial {
   static constexpr const char* kPart = "trial_";  // how the parts of trials begin
 
   std::string part, trainer, workload;
+  std::string judged;  // the data, the batches of a validation loss, the first seed
   double lr = 0.0;
   int64_t steps = 0;
   std::optional<int64_t> warmup;  // steps; nothing where the trainer has a schedule of its own
@@ -29,12 +30,14 @@ struct Trial {
   /// Options with which `stepladder run` trains as the trial did.
   std::string options() const;
   bool worked() const { return failed.empty() && (until ? to_loss.has_value() : loss.has_value()); }
-  /// Trials of one contest are ranked against each other: a trainer's trials to a loss, or of as many steps.
+  /// Trials of one contest are ranked against each other: a trainer's trials to a loss, or of as many steps,
+  /// on the same data.
   bool contests(const Trial& other) const;
 };
 
-/// The trials among the parts of a results file, ranked: trainer by trainer in the order of the file, to a
-/// loss by the steps to it, else horizon by horizon by validation loss. Trials that failed come last.
+/// The trials among the parts of a results file, ranked: trainer by trainer in the order of the file, data by
+/// data, to a loss by the steps to it, else horizon by horizon by validation loss. Trials that failed come
+/// last.
 std::vector<Trial> trials_of(const std::vector<Part>& parts);
 
 /// The trials that won their contests.
