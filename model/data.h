@@ -124,7 +124,8 @@ class Loader {
   /// A loader for rank `rank` of `world`. Throws InputError when a shard has fewer than B*T + 1 tokens.
   Loader(std::shared_ptr<const Tokens> data, int64_t B, int64_t T, int rank = 0, int world = 1);
   /// From now on shards, and the sequences of T tokens within each, come in random order, a new order in each
-  /// epoch (Fisher and Yates). The order doesn't depend on B; batch i is a function of i, B and `seed`.
+  /// epoch (Fisher and Yates). Within a shard the order doesn't depend on B; what is left of a shard, less
+  /// than a batch, is not read. Batch i is a function of i, B and `seed`.
   void shuffle(uint64_t seed);
   /// The next batch of this rank. Throws InputError, and stays where it is, for a token that is not in the
   /// vocabulary (with file and position), and as Shard::open() does.

@@ -317,7 +317,7 @@ class TokenFiles(Peer):
 
     @unittest.skipUnless(find_spec("numpy"), "NumPy is not installed")
     def test_batches_are_those_of_the_rungs(self):
-        self.shards(61, 13, 31)
+        self.shards(64, 13, 31)
         shards = open_shards(sorted(self.folder.glob("shard_*.bin")), "")
         ordered, shuffled = Windows(shards, 2, 3), Windows(shards, 2, 3, 1337)
         self.assertEqual([ordered[i][0, 0] for i in (0, 9, 10, 11, 12, 16, 17)], [0, 54, 1000, 1006, 2000, 2024, 0])

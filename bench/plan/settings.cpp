@@ -29,7 +29,7 @@ std::vector<Option> RungSettings::options() {
       {"val-data", &val_data, "PATH",
        "the same for validation; default: of several files those named 'val' or the last, of one a tenth",
        kData},
-      {"shuffle", &shuffle, "", "train on the files and the batches in them in random order, by --seed",
+      {"shuffle", &shuffle, "", "train on the files and the sequences in them in random order, by --seed",
        kData},
       {"vocab", &vocab, "DIR", "folder of encoder.json and vocab.bpe", kData},
 

@@ -82,7 +82,7 @@ def parser_of(name: str, about: str, rungs: dict[str, str], source: str) -> peer
         ("backend", ("auto", "cpu", "cuda"), "auto takes cuda where there is a device"),
         ("attention", ATTENTION, "backend of scaled_dot_product_attention; auto: PyTorch's choice; native: flash"))
     parser.add_argument("--shuffle", action="store_true",
-                        help="train on the files and the batches in them in random order, by --seed")
+                        help="train on the files and the sequences in them in random order, by --seed")
     return parser
 
 
@@ -338,7 +338,7 @@ class Run:
 
     def evaluate(self, run: stepladder.Run, trainer, windows) -> None:
         from pytorch_gpt2 import Batches
-        validation = Batches(windows, self.config, self.device, pinned=False)
+        validation = Batches(windows, self.device, pinned=False)
         validation.index = self.settings.eval_skip
         loss = trainer.evaluate(validation, self.settings.eval_batches)
         run.evaluated(loss)

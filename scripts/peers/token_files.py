@@ -68,10 +68,10 @@ class Shard(NamedTuple):
     def read(self, opened, first: int, count: int):
         """The shard's `count` tokens from the `first` on, as an array, read from the opened file."""
         import numpy as np
-        tokens = np.frombuffer(os.pread(opened.fileno(), 2 * count, self.offset + 2 * (self.begin + first)), "<u2")
-        if len(tokens) < count:
+        raw = os.pread(opened.fileno(), 2 * count, self.offset + 2 * (self.begin + first))
+        if len(raw) < 2 * count:
             raise InputError(f"{self.path}: has become shorter; write it again, and leave it alone while a run reads")
-        return tokens
+        return np.frombuffer(raw, "<u2")
 
 
 def bytes_per_token(sample: bytes) -> int:
