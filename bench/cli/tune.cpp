@@ -135,11 +135,17 @@ int tune(TuneOptions& options) {
   std::set<std::string> kept;              // parts of trials that need no time
   if (std::error_code none; asked.resume && std::filesystem::exists(asked.out, none))
     for (const Part& part : load_parts(asked.out)) {
-      if (std::ssize(part.results.runs) >= asked.seeds.value_or(1)) kept.insert(part.name);
-      for (const Run& run : part.results.runs) {
-        double& longest = per_step[run.variant];
-        longest = std::max(longest, run.wall_ms * 1e-3 / part.results.plan.value("steps", 1.0));
-      }
+      const std::vector<Run>& runs = part.results.runs;
+      const auto failed = [](const Run& run) { return run.status != Status::ok; };
+      const auto wanted =
+          static_cast<size_t>(asked.seeds.value_or(1)) * std::max<size_t>(asked.batch.size(), 1);
+      if (runs.size() >= wanted && !(asked.retry_failed && std::ranges::any_of(runs, failed)))
+        kept.insert(part.name);
+      double seconds = 0.0;
+      for (const Run& run : runs) seconds += run.wall_ms * 1e-3;
+      if (runs.empty()) continue;
+      double& longest = per_step[runs.front().variant];
+      longest = std::max(longest, seconds / part.results.plan.value("steps", 1.0));
     }
   size_t left = 0, number = 0;
   int worst = kExitOk;
@@ -150,7 +156,8 @@ int tune(TuneOptions& options) {
       return per_step[program.variant] * static_cast<double>(schedule.steps);
     };
     double whole = 0.0;
-    for (const Program& program : trainers) whole += lasts(program);
+    for (const Program& program : trainers)
+      if (!kept.contains(trial_of(options, program, schedule).part)) whole += lasts(program);
     for (const Program& program : trainers) {
       const MeasureOptions trial = trial_of(options, program, schedule);
       ++number;

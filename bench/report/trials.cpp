@@ -27,9 +27,10 @@ Trial trial_of(const Part& part, const std::vector<const Run*>& runs) {
   const Json& plan = part.results.plan;
   Trial trial;
   trial.part = part.name, trial.trainer = runs.front()->variant, trial.workload = runs.front()->workload();
-  const std::string validated = text_at(plan, "val_data");
-  trial.judged = cat(text_at(plan, "data"), validated.empty() ? "" : " and " + validated, ", ",
-                     text_at(plan, "eval_batches"), " batches, seed ", text_at(plan, "seed"));
+  const std::string validated = whole_text_at(plan, "val_data");
+  trial.judged = cat(whole_text_at(plan, "data"), plan.value("shuffle", Json()) == true ? " shuffled" : "",
+                     validated.empty() ? "" : " and " + validated, ", ", whole_text_at(plan, "eval_batches"),
+                     " batches, seed ", whole_text_at(plan, "seed"));
   trial.lr = number_at(plan, "lr").value_or(0.0);
   trial.steps = plan.value("steps", int64_t{0});
   trial.seeds = runs.size();
@@ -120,7 +121,7 @@ Section section_of(const std::vector<Trial>& ranked, size_t most) {
   if (any([&](const Trial& t) { return t.workload != ranked.front().workload; }))
     columns.add_text("workload", [](const Placed& p) { return p.second.workload; });
   if (any([&](const Trial& t) { return t.judged != ranked.front().judged; }))
-    columns.add_text("judged on", [](const Placed& p) { return p.second.judged; });
+    columns.add_text("judged on", [](const Placed& p) { return printable(p.second.judged, 300); });
   columns.add(
       {"place", Align::right, 0, false, "", "among the trainer's trials, to the loss or of as many steps"},
       [](const Placed& p) { return p.second.worked() ? std::to_string(p.first) : kNone; });
