@@ -278,7 +278,8 @@ class TokenFiles(Peer):
         for data, sizes in ((f"{self.folder}/shard_*", ([20, 30], [10])), (self.folder / "shard_1001.bin", ([27], [3]))):
             found = open_data(SimpleNamespace(data=str(data), val_data="", vocab=""))
             self.assertEqual(tuple([shard.size for shard in shards] for shards in found), sizes)
-        self.assertEqual(found[1][0].read(found[1][0].path.open("rb"), 0, 3).tolist(), [1027, 1028, 1029])
+        with found[1][0].path.open("rb") as opened:
+            self.assertEqual(found[1][0].read(opened, 0, 3).tolist(), [1027, 1028, 1029])
 
     def test_a_damaged_shard_is_refused_by_name(self):
         self.shards(20, 30, 10)

@@ -120,6 +120,29 @@ MeasureOptions trial_of(const TuneOptions& options, const Program& program, cons
   return trial;
 }
 
+/// What a file that is resumed has of the trials.
+struct Kept {
+  std::set<std::string> parts;             // those that need no time
+  std::map<std::string, double> per_step;  // the longest so far, of each trainer: seconds, start-up included
+};
+
+Kept kept_in(const MeasureOptions& asked) {
+  Kept kept;
+  if (std::error_code none; !asked.resume || !std::filesystem::exists(asked.out, none)) return kept;
+  const auto wanted = static_cast<size_t>(asked.seeds.value_or(1)) * std::max<size_t>(asked.batch.size(), 1);
+  for (const Part& part : load_parts(asked.out)) {
+    const std::vector<Run>& runs = part.results.runs;
+    if (runs.empty()) continue;
+    const bool failed = std::ranges::any_of(runs, [](const Run& run) { return run.status != Status::ok; });
+    if (runs.size() >= wanted && !(asked.retry_failed && failed)) kept.parts.insert(part.name);
+    double seconds = 0.0;
+    for (const Run& run : runs) seconds += run.wall_ms * 1e-3;
+    double& longest = kept.per_step[runs.front().variant];
+    longest = std::max(longest, seconds / part.results.plan.value("steps", 1.0));
+  }
+  return kept;
+}
+
 int tune(TuneOptions& options) {
   const MeasureOptions& asked = options.measure;
   const double limit = asked.max_time.empty() ? INFINITY : duration_s(asked.max_time);
@@ -131,39 +154,24 @@ int tune(TuneOptions& options) {
   for (const Program& program : trainers) hashes[program.variant] = program.source_hash();
   const DeviceProbe probe = require_device(asked.rung.backend, asked.rung.device);
   const auto start = std::chrono::steady_clock::now();
-  std::map<std::string, double> per_step;  // the longest so far, of each trainer, start-up included
-  std::set<std::string> kept;              // parts of trials that need no time
-  if (std::error_code none; asked.resume && std::filesystem::exists(asked.out, none))
-    for (const Part& part : load_parts(asked.out)) {
-      const std::vector<Run>& runs = part.results.runs;
-      const auto failed = [](const Run& run) { return run.status != Status::ok; };
-      const auto wanted =
-          static_cast<size_t>(asked.seeds.value_or(1)) * std::max<size_t>(asked.batch.size(), 1);
-      if (runs.size() >= wanted && !(asked.retry_failed && std::ranges::any_of(runs, failed)))
-        kept.insert(part.name);
-      double seconds = 0.0;
-      for (const Run& run : runs) seconds += run.wall_ms * 1e-3;
-      if (runs.empty()) continue;
-      double& longest = per_step[runs.front().variant];
-      longest = std::max(longest, seconds / part.results.plan.value("steps", 1.0));
-    }
+  Kept kept = kept_in(asked);
   size_t left = 0, number = 0;
   int worst = kExitOk;
   std::set<std::string> tried;
   // Every trainer makes a trial before any makes the next, so that all had the same where time ran out.
   for (const Schedule& schedule : all) {
     const auto lasts = [&](const Program& program) {
-      return per_step[program.variant] * static_cast<double>(schedule.steps);
+      return kept.per_step[program.variant] * static_cast<double>(schedule.steps);
     };
     double whole = 0.0;
     for (const Program& program : trainers)
-      if (!kept.contains(trial_of(options, program, schedule).part)) whole += lasts(program);
+      if (!kept.parts.contains(trial_of(options, program, schedule).part)) whole += lasts(program);
     for (const Program& program : trainers) {
       const MeasureOptions trial = trial_of(options, program, schedule);
       ++number;
       if (!tried.insert(trial.part).second) continue;  // a trainer with a schedule of its own
       const double expected = &program == &trainers.front() ? whole : lasts(program);
-      if (!kept.contains(trial.part) && (left > 0 || ms_since(start) * 1e-3 + expected > limit)) {
+      if (!kept.parts.contains(trial.part) && (left > 0 || ms_since(start) * 1e-3 + expected > limit)) {
         ++left;
         continue;
       }
@@ -176,7 +184,7 @@ int tune(TuneOptions& options) {
       if (code > 128) return code;  // interrupted
       if (code != kExitOk && code != kExitInconclusive && code != kExitFailed) return code;
       worst = std::max(worst, code);
-      double& longest = per_step[program.variant];
+      double& longest = kept.per_step[program.variant];
       longest = std::max(longest, ms_since(begun) * 1e-3 / static_cast<double>(schedule.steps));
     }
   }
