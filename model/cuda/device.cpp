@@ -24,6 +24,7 @@ constexpr int64_t kGemmWorkspace = int64_t{32} << 20;
 constexpr int64_t kLater = int64_t{256} << 20, kLaterForNccl = int64_t{1280} << 20;
 
 constexpr int kOldestCapability = 75;    // Turing
+constexpr int kBf16Capability = 80;      // the first with bf16
 constexpr int kTuringShared = 64 << 10;  // bytes that a block may ask for below compute capability 8.0
 
 /// The UUID as nvidia-smi prints it: GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx.
@@ -77,6 +78,17 @@ int attribute(cudaDeviceAttr which, int index) {
   return value;
 }
 
+/// 90 for sm_90. Throws UnsupportedError where the device is too old.
+int capability_of(int index) {
+  const int capability = 10 * attribute(cudaDevAttrComputeCapabilityMajor, index) +
+                         attribute(cudaDevAttrComputeCapabilityMinor, index);
+  if (capability < kOldestCapability)
+    throw UnsupportedError(cat("CUDA device ", index, " is sm_", capability,
+                               ", the oldest that can be used is sm_", kOldestCapability,
+                               ": choose another with --device, or --backend cpu"));
+  return capability;
+}
+
 }  // namespace
 
 int cuda_device_count() {
@@ -88,17 +100,13 @@ int cuda_device_count() {
 Cuda::Cuda(int device, const OpsOptions& how)
     : options(how),
       index(select_device(device)),
-      device_capability(10 * attribute(cudaDevAttrComputeCapabilityMajor, device) +
-                        attribute(cudaDevAttrComputeCapabilityMinor, device)),
-      compute_capability(how.compute_capability > 0 ? std::min(how.compute_capability, device_capability)
-                                                    : device_capability),
+      device_capability(capability_of(device)),
+      // Code for sm_75 has no bf16, so that where the build has no newer one a device is used as a T4 is.
+      compute_capability(std::min(how.compute_capability > 0 ? how.compute_capability : device_capability,
+                                  kernel_image() < kBf16Capability ? kOldestCapability : device_capability)),
       multiprocessors(attribute(cudaDevAttrMultiProcessorCount, device)),
       shared_limit(std::min(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
                             compute_capability < 80 ? kTuringShared : INT_MAX)) {
-  if (device_capability < kOldestCapability)
-    throw UnsupportedError(cat("CUDA device ", index, " is sm_", device_capability,
-                               ", the oldest that can be used is sm_", kOldestCapability,
-                               ": choose another with --device, or --backend cpu"));
   constexpr int kEarlyCapability = 90, kEarlyDriver = 12030;
   const int code = std::min(kernel_image(), compute_capability);
   stream = make_stream();
@@ -140,7 +148,7 @@ DeviceInfo Cuda::info() const {
           .runtime = version_text(runtime),
           .blas = blas ? cublas_version() : "none: own kernels",
           .attention = attention_,
-          .bf16 = compute_capability >= 80};
+          .bf16 = compute_capability >= kBf16Capability};
 }
 
 MemoryInfo Cuda::memory() {
