@@ -236,6 +236,19 @@ class Llmc(Peer):
         self.assertEqual((self.folder / "trained").read_text().split(), ["2"])
         self.assertRegex((self.folder / "arguments").read_text(), r"-j \S*fw_val_0.bin")
 
+    def test_shuffle_moves_its_sequences(self):
+        self.write(LLMC.replace("-x) steps=$2 ;;", "-x) steps=$2 ;; -i) cp $2 trained.bin ;;"))
+        write_tokens(self.folder / "data.bin", list(range(64 * 20 + 5)))
+        files = []
+        for more in ("--seed", "1"), ("--shuffle", "--seed", "1"), ("--shuffle", "--seed", "2"):
+            code, errors, _ = self.run_llmc(*more)
+            self.assertEqual((code, errors), (0, ""))
+            files.append((self.folder / "trained.bin").read_bytes()[1024:])
+        in_order, first, second = ([read[at:at + 128] for at in range(0, 128 * 20, 128)] for read in files)
+        self.assertEqual(sorted(first), sorted(in_order))
+        self.assertEqual(sorted(second), sorted(in_order))
+        self.assertEqual(len({tuple(order) for order in (in_order, first, second)}), 3)
+
     def test_wrong_input_is_refused(self):
         (self.folder / "raw.bin").write_bytes(bytes(4000))
         self.refused(self.run_llmc("--data", "raw.bin"), 5, "unsupported", "raw.bin")
