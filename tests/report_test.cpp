@@ -274,6 +274,37 @@ TEST(Report, NamesWhoIsAsFastWithinTheNoise) {
   EXPECT_FALSE(says(headline(360), {"noise"})) << headline(360);
 }
 
+TEST(Report, HeadlineAndCardNameTheLeastMedianOfTheTableAndWhomItIsNotToldApartFrom) {
+  using Medians = std::vector<std::tuple<const char*, double, double>>;  // of two rounds
+  const auto lead = [](const Medians& medians) {
+    std::vector<Json> runs;
+    for (const auto& [rung, first, second] : medians) {
+      runs.push_back(run_json(rung, 0, first));
+      runs.push_back(run_json(rung, 1, second));
+    }
+    const Results results = results_from(results_json(runs));
+    const Findings findings(results);
+    const Fact card = facts_of({"a", "a", &findings}, {}, false).at(0);
+    return cat(answer_of(findings, false).text, " | ", card.title, ": ", card.value, ", ", card.more);
+  };
+  // 01 has the most tokens a second, and more than 00 in both rounds.
+  std::string said =
+      lead({{"00_fp32_baseline", 101, 205}, {"01_causal_mask", 100, 200}, {"02_tf32", 140, 146}});
+  EXPECT_TRUE(std::regex_match(
+      said, std::regex(
+                R"(No clear winner: 02_tf32 \(01_causal_mask .*143\.0 ms.*\| No clear winner: 143\.0 ms.*)")))
+      << said;
+  // 00 is faster than 01 in both rounds, than 02 in one.
+  said = lead({{"00_fp32_baseline", 100, 110}, {"01_causal_mask", 101, 111}, {"02_tf32", 98, 116}});
+  EXPECT_TRUE(std::regex_match(
+      said, std::regex(R"(No clear winner: 00_fp32_baseline \(02_tf32 .*\| No clear winner: 105\.0 ms.*)")))
+      << said;
+  said = lead({{"00_fp32_baseline", 100, 110}, {"01_causal_mask", 101, 111}});
+  EXPECT_TRUE(
+      std::regex_match(said, std::regex(R"(Fastest: 00_fp32_baseline, .*\| Fastest step: 105\.0 ms.*)")))
+      << said;
+}
+
 TEST(Report, ClaimsNoRatioThatTheNoiseMayHaveMade) {
   std::vector<Json> runs;
   for (const int round : {0, 1}) {
