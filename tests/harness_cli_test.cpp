@@ -466,6 +466,11 @@ TEST_F(HarnessCli, WhatFailedIsKeptWhereThereIsNoTimeToRunItAgain) {
   failing.before_end = "exit 7";
   failing.write(folder_);
   ASSERT_EQ(stepladder(plan("--rungs 00 --rounds 2")).code, kExitFailed);
+  Results twice = results();  // an older file went on with a rung that had failed
+  ASSERT_EQ(twice.runs.size(), 1U);
+  twice.runs.push_back(twice.runs[0]);
+  twice.runs[1].round = 1;
+  write_file(folder_ / "results.json", file_text(twice));
   rung("00_fp32_baseline").write(folder_);
   EXPECT_EQ(stepladder(plan("--rungs 00 --rounds 2 --resume --retry-failed --max-time 0.001s")).code,
             kExitFailed);

@@ -276,6 +276,14 @@ done
   }
 }
 
+TEST_F(OwnTrainer, ThatFailsInEveryRungIsTriedInNoFurtherRound) {
+  trainer("trainer.sh", "exit 7\n");
+  const Outcome outcome = run("--rounds 3");
+  EXPECT_EQ(outcome.code, kExitFailed);
+  EXPECT_EQ(results().runs.size(), 2U) << "of the first round";
+  EXPECT_TRUE(says(outcome.err, {"no further round"})) << outcome.err;
+}
+
 TEST_F(OwnTrainer, IsGoneOnWithInTheFolderWhereItsLadderIs) {
   ASSERT_EQ(run("--rounds 1").code, 0);
   const std::string ladder = " --ladder own/ladder.json";

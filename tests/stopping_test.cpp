@@ -112,6 +112,16 @@ TEST(Stopping, WhatNeverRunsWellDoesNotGoOnForEver) {
   EXPECT_EQ(stop_reason(stopping(1, 1.0), results, 6), "failed");
 }
 
+TEST(Stopping, NoRoundFollowsTheOneAfterWhichNoRungIsLeft) {
+  Results results = with_another(over({1}), 0);
+  results.runs[0].status = Status::crash, results.runs[0].summary.reset();
+  EXPECT_EQ(stop_reason(stopping(3), results, 1), "") << "02_tf32 goes on";
+  results.runs[1].status = Status::unsupported, results.runs[1].summary.reset();
+  EXPECT_EQ(stop_reason(stopping(3), results, 1), "failed");
+  EXPECT_EQ(stop_reason(stopping(3, 1.0), results, 1), "failed");
+  EXPECT_EQ(stop_reason(stopping(1), results, 1), "rounds");
+}
+
 TEST(Stopping, NoRoundIsBegunThatWouldTakeTooLong) {
   const Stopping brief = stopping(9, {}, 3.5);
   EXPECT_EQ(stop_reason(brief, over({1, 1}), 2), "");

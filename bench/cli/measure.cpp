@@ -470,6 +470,8 @@ int measure(const MeasureOptions& options, Plan plan, const DeviceProbe& probe) 
     return 128 + e.signal;
   }
   const bool late = text_at(stopped, "reason") == "max_time";
+  if (text_at(stopped, "reason") == "failed")
+    notice("no rung has ended well in all of its rounds, so no further round is measured");
   file.finish(std::move(stopped), exit_code_of);
   const Findings findings(file.results());
   if (options.brief)

@@ -33,8 +33,8 @@ std::string stop_reason(const Stopping& stopping, const Results& results, int64_
     const auto widest = enough ? widest_interval_percent(results, kLeastRoundsForInterval) : std::nullopt;
     if (widest && *widest <= *stopping.until_ci) return "interval";
     if (rounds >= stopping.max_rounds) return "max_rounds";
-    if (enough && !widest) return "failed";
   }
+  if (std::ranges::count(rows_of(results), Status::ok, &ResultRow::status) == 0) return "failed";
   // The next round takes as long as the mean round in the file, which may hold later rounds too.
   const double spent = spent_s(results), held = static_cast<double>(results.rounds_begun());
   const bool fits = !stopping.max_time_s || spent + spent / held <= *stopping.max_time_s;

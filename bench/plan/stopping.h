@@ -26,7 +26,7 @@ std::optional<double> widest_interval_percent(const Results& results, int64_t le
 double spent_s(const Results& results);
 
 /// Why no further round is due after `rounds` rounds: "rounds", "interval", "max_rounds", "max_time",
-/// "failed" (no variant is ok, so that no interval would ever narrow); "" while a further round is due.
+/// "failed" (no variant is ok in all of its rounds); "" while a further round is due.
 std::string stop_reason(const Stopping& stopping, const Results& results, int64_t rounds);
 
 }  // namespace stepladder
