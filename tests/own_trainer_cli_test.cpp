@@ -284,6 +284,17 @@ TEST_F(OwnTrainer, ThatFailsInEveryRungIsTriedInNoFurtherRound) {
   EXPECT_TRUE(says(outcome.err, {"no further round"})) << outcome.err;
 }
 
+TEST_F(OwnTrainer, OfFewRoundsIsToldWhichCommandMeasuresAnInterval) {
+  const std::string more = "`stepladder resume r.json --rounds 6 --ladder own/ladder.json`";
+  Outcome outcome = run();
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"4 rounds more", more})) << outcome.out;
+  outcome = stepladder(more.substr(12, more.size() - 13));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"95 %"})) << outcome.out;
+  EXPECT_FALSE(says(outcome.out, {"rounds more"})) << outcome.out;
+}
+
 TEST_F(OwnTrainer, IsGoneOnWithInTheFolderWhereItsLadderIs) {
   ASSERT_EQ(run("--rounds 1").code, 0);
   const std::string ladder = " --ladder own/ladder.json";

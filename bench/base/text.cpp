@@ -141,6 +141,12 @@ std::string bytes_text(int64_t bytes) {
   return fixed(size, 1) + " " + kUnits[unit];
 }
 
+std::string duration_text(double seconds) {
+  return seconds < 90     ? fixed(seconds, 0) + " s"
+         : seconds < 5400 ? fixed(seconds / 60, 0) + " min"
+                          : fixed(seconds / 3600, 1) + " h";
+}
+
 std::string valid_utf8(std::string text) {
   return without(std::move(text), [](std::optional<char32_t> code, std::string_view) { return !code; });
 }

@@ -56,6 +56,8 @@ std::string number_text(Integer number) {
 double of_float(double number);
 /// A size as text: "512 B", "1.5 KiB", "139.1 GiB".
 std::string bytes_text(int64_t bytes);
+/// A duration as text: "42 s", "12 min", "1.5 h".
+std::string duration_text(double seconds);
 
 /// Foreign text as UTF-8: each invalid byte becomes '?'.
 std::string valid_utf8(std::string text);

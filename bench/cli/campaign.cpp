@@ -352,15 +352,16 @@ class Campaign {
       text += cat(part.name, ": ", part.about, "\n  ",
                   skipped  ? "skipped: " + part.lacks()
                   : ready  ? "done"
-                  : about  ? "about " + duration(*about)
-                  : before ? cat("unknown how long; on an ", elsewhere, " ", duration(*before))
+                  : about  ? "about " + duration_text(*about)
+                  : before ? cat("unknown how long; on an ", elsewhere, " ", duration_text(*before))
                            : "unknown how long",
                   "\n  stepladder ", printable(part.command(), kMaxMessage), "\n");
     }
     return text +
-           cat(counted(chosen(), "part"), ": ", sum > 0 ? "about " + duration(sum) : "unknown how long",
+           cat(counted(chosen(), "part"), ": ", sum > 0 ? "about " + duration_text(sum) : "unknown how long",
                sum > 0 && !all_known ? ", and those not known" : "",
-               sum_elsewhere > 0 ? cat("; on an ", elsewhere, " these take ", duration(sum_elsewhere)) : "",
+               sum_elsewhere > 0 ? cat("; on an ", elsewhere, " these take ", duration_text(sum_elsewhere))
+                                 : "",
                "\n");
   }
 
@@ -513,11 +514,6 @@ class Campaign {
       return spent_s(results);
     }
     return {};
-  }
-  static std::string duration(double seconds) {
-    return seconds < 90     ? fixed(seconds, 0) + " s"
-           : seconds < 5400 ? fixed(seconds / 60, 0) + " min"
-                            : fixed(seconds / 3600, 1) + " h";
   }
 
   const CampaignOptions& options_;

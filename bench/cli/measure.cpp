@@ -11,6 +11,7 @@
 #include "bench/plan/presets.h"
 #include "bench/report/ablation.h"
 #include "bench/report/report.h"
+#include "bench/report/rows_table.h"
 #include "bench/report/speedups.h"
 #include "bench/results/json.h"
 #include "bench/run/child.h"
@@ -244,6 +245,31 @@ std::string place_of(const MeasureOptions& options) {
   return options.part.empty() ? options.out : cat(options.out, ":", name_and_about(options.part).first);
 }
 
+/// The command that goes on with the results, with `more` options. What starts programs has to be named
+/// again.
+std::string resuming(const MeasureOptions& options, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> words = {"stepladder", "resume", place_of(options)};
+  append(words, more);
+  if (!options.ladder.empty()) append(words, {"--ladder", options.ladder});
+  if (options.python != MeasureOptions().python) append(words, {"--python", options.python});
+  return shell_line(words);
+}
+
+/// "4 rounds more, about 40 s, give 95 % intervals: `stepladder resume ...`"; "" where all rounds asked for
+/// give them, or speed tells nothing.
+std::string rounds_more(const Findings& findings, const MeasureOptions& options) {
+  const Results& results = findings.results();
+  const int64_t rounds = results.rounds_begun(), more = kLeastRoundsForInterval - rounds;
+  if (text_at(results.stopped, "reason") != "rounds" || more <= 0 || options.seeds || !options.part.empty() ||
+      std::ranges::any_of(findings.rows, emulates) ||
+      std::ranges::none_of(findings.rows, [](const ResultRow& row) { return row.numbers.has_value(); }))
+    return "";
+  const double each = spent_s(results) / static_cast<double>(rounds);
+  return cat(counted(more, "round"), " more, about ", duration_text(each * static_cast<double>(more)),
+             ", give 95 % intervals: `",
+             resuming(options, {"--rounds", std::to_string(kLeastRoundsForInterval)}), "`\n");
+}
+
 }  // namespace
 
 Ladder MeasureOptions::ladder_asked() const {
@@ -463,10 +489,9 @@ int measure(const MeasureOptions& options, Plan plan, const DeviceProbe& probe) 
     stopped = carry_out(plan, file);
   } catch (const Interrupted& e) {
     file.interrupt(128 + e.signal);
-    notice(file.begun()
-               ? cat("interrupted; ", counted(std::ssize(file.results().runs), "finished run"), " kept in ",
-                     options.out, ": `", shell_line({"stepladder", "resume", place_of(options)}), "` goes on")
-               : cat("interrupted before a run was finished: ", options.out, " is as it was"));
+    notice(file.begun() ? cat("interrupted; ", counted(std::ssize(file.results().runs), "finished run"),
+                              " kept in ", options.out, ": `", resuming(options), "` goes on")
+                        : cat("interrupted before a run was finished: ", options.out, " is as it was"));
     return 128 + e.signal;
   }
   const bool late = text_at(stopped, "reason") == "max_time";
@@ -479,7 +504,8 @@ int measure(const MeasureOptions& options, Plan plan, const DeviceProbe& probe) 
       std::cout << options.part << ": " << c.found() << ": " << c.verdict() << std::endl;
   else
     std::cout << section_of(findings).terminal(options.wide) << besides_steps(file.results().runs)
-              << "\nwrote " << printable(options.out, kMaxMessage) << std::endl;
+              << printable(rounds_more(findings, options), kMaxMessage) << "\nwrote "
+              << printable(options.out, kMaxMessage) << std::endl;
   const auto& runs = file.results().runs;
   if (late && runs.size() == runs_before)
     notice(
