@@ -1233,6 +1233,32 @@ TEST_F(Switches, ThatBreakTheTrainerLeaveTheOthersTheirRows) {
   EXPECT_EQ(rows[1]["only"]["status"], "crash");
 }
 
+TEST_F(Switches, AreCheckedAloneAndLeftOutAsTheyAreAblated) {
+  const std::string check = "check-trainer --ladder own/ladder.json";
+  Outcome outcome = stepladder(check);
+  EXPECT_EQ(outcome.code, 0) << outcome.out;
+  EXPECT_TRUE(says(outcome.out, {"only/fast: sh train.sh 4 32 --fast --usual"})) << outcome.out;
+  switched(R"([{"name": "fast", "on": ["--fast"]}, {"name": "broken", "on": ["--breaks"]}])");
+  outcome = stepladder(check);
+  EXPECT_EQ(outcome.code, kExitFailed);
+  EXPECT_TRUE(says(outcome.out, {"broken breaks it"})) << outcome.out;
+  EXPECT_FALSE(says(outcome.out, {"fast breaks it"})) << outcome.out;
+
+  std::string text = read_file(folder_ / "own/train.sh");
+  write_file(folder_ / "own/train.sh",
+             text.insert(text.find("batch="), R"(case "$*" in *--x*) ;; *--y*--z*) exit 7 ;; esac
+)"));
+  const std::string three =
+      R"([{"name": "x", "on": ["--x"]}, {"name": "y", "on": ["--y"]}, {"name": "z", "on": ["--z"])";
+  switched(three + "}]");
+  outcome = stepladder(check);
+  EXPECT_EQ(outcome.code, kExitFailed);
+  EXPECT_TRUE(says(outcome.out, {"it breaks without x"})) << outcome.out;
+  EXPECT_EQ(stepladder(check + " --rungs all_on").code, 0) << "which alone was asked for";
+  switched(three + R"(, "excludes": ["y"]}])");
+  EXPECT_EQ(stepladder(check).code, 0) << "y and z are never on at once";
+}
+
 TEST_F(Switches, MakeALadderOfAllOffAndAllOn) {
   ASSERT_EQ(run("--rounds 1").code, 0);
   ASSERT_EQ(results().runs.size(), 2U);

@@ -125,23 +125,9 @@ Plan plan_of_switches(const AblateOptions& options) {
   }
 
   Ladder ladder = file;
-  ladder.rungs = {file.with(kAllOff, {})};
-  const auto add = [&](const std::string& rung, const std::vector<std::string>& on) {
-    ladder.rungs.push_back(file.with(rung, on));
-  };
-  const auto wanted = [&](const char* kind) { return std::ranges::count(options.kinds, kind) > 0; };
-  if (wanted(kOnly))
-    for (const std::string& name : names) add(cat(kOnly, "/", name), {name});
-  for (size_t i = 0; options.pairs && i < names.size(); ++i)
-    for (size_t j = i + 1; j < names.size(); ++j) add(pair_of(names[i], names[j]), {names[i], names[j]});
-  if (wanted(kWithout))
-    for (const std::string& name : names) {
-      std::vector<std::string> others = names;
-      std::erase(others, name);
-      add(cat(kWithout, "/", name), others);
-    }
-  add(kAllOn, names);
-  ladder.rungs.back().parent = kAllOff;
+  std::vector<std::string> kinds = options.kinds;
+  if (options.pairs) kinds.emplace_back(kBoth);
+  ladder.rungs = rungs_of_switches(file, names, kinds);
 
   Plan plan;
   plan.ladder = ladder;

@@ -1,12 +1,14 @@
 #include <cmath>
 #include <filesystem>
 #include <iostream>
+#include <map>
 
 #include "bench/base/place.h"
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/cli/measure.h"
 #include "bench/plan/ladder_file.h"
+#include "bench/report/ablation.h"
 #include "bench/results/rounds.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
@@ -125,8 +127,10 @@ std::vector<std::string> advice(const Run& run, const Program& program, const Wo
   return lines;
 }
 
-/// Runs a program and prints the outcome. Returns whether the run is ok.
-bool check_one(const Plan& plan, const Program& program) {
+/// Runs a program and prints the outcome, if it is ok and `brief` without what was told. Returns whether the
+/// run is ok.
+bool check_one(Plan& plan, const Program& program, bool brief = false) {
+  plan.source_hashes[program.variant] = program.source_hash();
   Workload workload = workload_for(plan, program, plan.batch.front(), /*round=*/0, program.devices);
   // Accept the batch and length that a command has built in, unless others were asked for.
   const WorkloadDefaults& asked = plan.ladder.workload;
@@ -141,11 +145,54 @@ bool check_one(const Plan& plan, const Program& program) {
     std::cout << std::endl;
     return false;
   }
-  std::cout << box(told(run)) << "ready for\n" << box(uses_of(run, program, plan.ladder));
-  for (const std::string& line : advice(run, program, asked))
-    std::cout << "note: " << printable(line, kMaxMessage) << "\n";
+  if (!brief) {
+    std::cout << box(told(run)) << "ready for\n" << box(uses_of(run, program, plan.ladder));
+    for (const std::string& line : advice(run, program, asked))
+      std::cout << "note: " << printable(line, kMaxMessage) << "\n";
+  }
   std::cout << "ok\n" << std::endl;
   return true;
+}
+
+/// A program's command and environment.
+using Start = std::pair<std::vector<std::string>, std::vector<std::string>>;
+Start start_of(const Program& program) {
+  return {program.command, program.environment};
+}
+using Checked = std::map<Start, bool>;  // whether the run was ok
+
+/// Checks a ladder file's trainer as `ablate` starts it: with each switch alone and, of those that are fine
+/// alone, with each left out, unless some exclude each other. Says which switches break it. Returns whether
+/// none does.
+bool check_each_switch(Plan& plan, const std::string& python, Checked& checked) {
+  const Ladder& file = plan.ladder;
+  const auto broken = [&](const std::vector<std::string>& names, const char* kind) {
+    Ladder ladder = file;
+    ladder.rungs = rungs_of_switches(file, names, {kind});
+    std::vector<std::string> variants;
+    for (const Program& program : programs(ladder, {"all"}, {}, python)) {
+      const auto [outcome, is_new] = checked.emplace(start_of(program), false);
+      if (is_new) outcome->second = check_one(plan, program, /*brief=*/true);
+      if (!outcome->second) variants.push_back(program.variant);
+    }
+    return variants;
+  };
+  std::vector<std::string> fine, wrong;
+  for (const std::string& name : file.switch_names()) {
+    const std::vector<std::string> variants = broken({name}, kOnly);
+    if (variants.empty())
+      fine.push_back(name);
+    else if (variants.front() == kAllOff)
+      return false;
+    else
+      wrong.push_back(cat("the switch ", name, " breaks it"));
+  }
+  if (std::ranges::all_of(file.switches, [](const Switch& one) { return one.excludes.empty(); }))
+    for (const std::string& variant : broken(fine, kWithout))
+      wrong.push_back(variant == kAllOn ? cat("it breaks with ", join(fine, ", "), " together")
+                                        : cat("it breaks without ", variant.substr(variant.find('/') + 1)));
+  for (const std::string& line : wrong) std::cout << "wrong: " << line << std::endl;
+  return wrong.empty();
 }
 
 /// Checks that there is either a command or a ladder. Throws InputError.
@@ -195,10 +242,10 @@ int check_trainer(CheckOptions& options) {
   plan.timeout_s = options.timeout;
   const InterruptGuard guard;
   bool good = true;
-  for (const Program& program : plan.programs) {
-    plan.source_hashes[program.variant] = program.source_hash();
-    good &= check_one(plan, program);
-  }
+  Checked checked;
+  for (const Program& program : plan.programs) good &= checked[start_of(program)] = check_one(plan, program);
+  if (plan.ladder.switched && options.rungs == CheckOptions().rungs)
+    good &= check_each_switch(plan, options.python, checked);
   return good ? kExitOk : kExitFailed;
 }
 

@@ -147,6 +147,28 @@ std::string pair_of(const std::string& one, const std::string& other) {
   return cat(kBoth, "/", one, "+", other);
 }
 
+std::vector<Rung> rungs_of_switches(const Ladder& file, const std::vector<std::string>& names,
+                                    const std::vector<std::string>& kinds) {
+  std::vector<Rung> rungs = {file.with(kAllOff, {})};
+  const auto add = [&](const std::string& rung, const std::vector<std::string>& on) {
+    rungs.push_back(file.with(rung, on));
+  };
+  const auto wanted = [&](const char* kind) { return std::ranges::count(kinds, kind) > 0; };
+  if (wanted(kOnly))
+    for (const std::string& name : names) add(cat(kOnly, "/", name), {name});
+  for (size_t i = 0; wanted(kBoth) && i < names.size(); ++i)
+    for (size_t j = i + 1; j < names.size(); ++j) add(pair_of(names[i], names[j]), {names[i], names[j]});
+  if (wanted(kWithout))
+    for (const std::string& name : names) {
+      std::vector<std::string> others = names;
+      std::erase(others, name);
+      add(cat(kWithout, "/", name), others);
+    }
+  add(kAllOn, names);
+  rungs.back().parent = kAllOff;
+  return rungs;
+}
+
 std::vector<AblatedRung> ablated_rungs(const Results& results) {
   const Json plan = results.plan.value("ablate", Json::object());
   const auto names = strings_at(plan, "rungs"), kinds = strings_at(plan, "kinds");

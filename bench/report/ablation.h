@@ -17,6 +17,11 @@ inline constexpr const char *kWithout = "without", *kOnly = "only", *kBoth = "bo
 /// The variant of two switches alone: "both/compile+fused".
 std::string pair_of(const std::string& one, const std::string& other);
 
+/// A ladder file's trainer as `kinds` of ablations have its switches `names`: all off, then each alone
+/// (kOnly), each two (kBoth), each left out (kWithout), last all on; its other switches are off.
+std::vector<Rung> rungs_of_switches(const Ladder& file, const std::vector<std::string>& names,
+                                    const std::vector<std::string>& kinds);
+
 /// The last rung that is ablated(), out of which the "without" ablations leave a rung; the first rung of the
 /// ladder where none is ablated.
 const Rung& tuned_rung(const Ladder& ladder = stepladder::ladder());
