@@ -101,6 +101,17 @@ TEST(Comparison, AnUndecidedRowSaysHowManyPairsWouldTell) {
   EXPECT_TRUE(says(scattered(6, 0.0101).reason, {"--steps"}));
 }
 
+TEST(Comparison, OnlyColumnsThatAreThereAreExplained) {
+  Pair pair = steady();
+  EXPECT_TRUE(says(report_in("text", pair.compared()), {"change %", "Change: ", "Bounds: "}));
+  EXPECT_FALSE(says(report_in("text", pair.compared()), {"of energy"}));
+  for (stepladder::Run& run : pair.next.runs) run.status = Status::crash, run.summary.reset();
+  const std::string failed = report_in("text", pair.compared());
+  EXPECT_TRUE(says(failed, {"FAILED"})) << failed;
+  for (const char* legend : {"change %", "Change: ", "Bounds: "})
+    EXPECT_FALSE(says(failed, {legend})) << failed;
+}
+
 TEST(Comparison, CalibratedNoiseRaisesTheLimit) {
   Limits limits;
   limits.noise[{kRung, "gpt2 B=16 T=1024"}].time = {0.08, -0.08, 0.09, -0.07, 0.1};

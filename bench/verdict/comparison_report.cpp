@@ -14,6 +14,12 @@ bool is_repeated(const Comparison& comparison) {
   return std::ranges::any_of(comparison.rows, [](const ComparedRow& row) { return row.repetition > 0; });
 }
 
+/// Whether a row has numbers of a quantity.
+bool knows(const Comparison& comparison, Quantity what) {
+  return std::ranges::any_of(comparison.rows,
+                             [=](const ComparedRow& row) { return row.numbers && row.numbers->find(what); });
+}
+
 Table step_table_of(const Comparison& comparison) {
   using Row = ComparedRow;
   using Numbers = ComparedRow::Numbers;
@@ -34,10 +40,7 @@ Table step_table_of(const Comparison& comparison) {
   add("pairs", 0, [](const Numbers& n) { return std::to_string(n.pairs); });
   add("BASE ms", 5, [](const Numbers& n) { return n.pairs > 0 ? sized(n.time().base) : kNone; });
   add("NEW ms", 6, [](const Numbers& n) { return n.pairs > 0 ? sized(n.time().next) : kNone; });
-  const auto any = [&](Quantity what) {
-    return std::ranges::any_of(comparison.rows,
-                               [=](const Row& row) { return row.numbers && row.numbers->find(what); });
-  };
+  const auto any = [&](Quantity what) { return knows(comparison, what); };
   constexpr Quantity kAll[] = {Quantity::time, Quantity::cycles, Quantity::energy, Quantity::memory};
   const bool several = std::ranges::count_if(kAll, any) > 1;
   for (const Quantity what : kAll) {
@@ -153,10 +156,15 @@ std::string headline(const Comparison& comparison) {
              verdict == Verdict::failed ? "failed" : cat(number == 1 ? "is " : "are ", what), ".");
 }
 
+/// How to read the columns of changes, where there are any.
 std::string step_line(const Comparison& comparison) {
+  if (!knows(comparison, Quantity::time)) return "";
+  std::vector<std::string> others;
+  if (knows(comparison, Quantity::energy)) others.emplace_back("of energy, mean steps");
+  if (knows(comparison, Quantity::memory)) others.emplace_back("of live memory, peaks");
   return cat(
-      "Change: mean over pairs of log(NEW / BASE) of the runs' median steps (of energy, mean steps; of live "
-      "memory, peaks), over 0 where NEW takes more. ",
+      "Change: mean over pairs of log(NEW / BASE) of the runs' median steps",
+      others.empty() ? "" : cat(" (", join(others, "; "), ")"), ", over 0 where NEW takes more. ",
       "Bounds: each holds with ", fixed(kBoundConfidence * 100, 0),
       " %, the upper one over all looks together. REGRESSION: a lower one is over its limit, and that the "
       "rung takes more at all is certain to ",
@@ -185,7 +193,8 @@ Section section_of(const Comparison& comparison) {
   section.tables.push_back(table_of(comparison));
   std::vector<std::string> lines = {is_of_learning(comparison) ? learning_line() : step_line(comparison)};
   append(lines, comparison.notes);
-  for (const std::string& line : lines) section.notes.push_back({printable(line, 600)});
+  for (const std::string& line : lines)
+    if (!line.empty()) section.notes.push_back({printable(line, 600)});
   return section;
 }
 
