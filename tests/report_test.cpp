@@ -197,6 +197,13 @@ TEST(Report, AblationsAreATableOfGains) {
                                        "missing: 03_fused_adamw", "; missing: "}));
 }
 
+TEST(Report, HasAColumnOfMfuOnlyWhereARowHasAny) {
+  Json known = run_json("00_fp32_baseline", 0, 360), unknown = run_json("02_tf32", 0, 150);
+  for (const char* mfu : {"mfu_nanogpt", "mfu_llmc"}) unknown["summary"][mfu] = nullptr;
+  EXPECT_FALSE(says(markdown(results_json({unknown})), {"MFU"}));
+  EXPECT_TRUE(says(markdown(results_json({known, unknown})), {"MFU", "n/a / n/a"}));
+}
+
 TEST(Report, SaysWhatANumberDoesNotShow) {
   Json results = results_json({run_json("02_tf32", 0, 160)});
   results["runs"][0]["backend"] = "cpu";

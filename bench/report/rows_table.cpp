@@ -180,9 +180,11 @@ Table rows_table(const std::vector<PlacedRow>& rows, bool ratios_only, const std
         [](const Numbers& n) { return ratio_cell(n.baseline); });
     add_peers(columns, rows, absolute);
   }
-  add({"MFU", Align::right, 5, false, "%",
-       "model FLOPs utilisation by nanoGPT's formula / by llm.c's; n/a where the device's peak is not known"},
-      [](const Numbers& n) { return both(percent(n.mfu_nanogpt), percent(n.mfu_llmc)); });
+  if (any(&Numbers::mfu_nanogpt))
+    add({"MFU", Align::right, 5, false, "%",
+         "model FLOPs utilisation by nanoGPT's formula / by llm.c's; n/a where the device's peak is not "
+         "known"},
+        [](const Numbers& n) { return both(percent(n.mfu_nanogpt), percent(n.mfu_llmc)); });
   if (absolute) {
     add({"live/process", Align::right, 9, false, "GiB", "peak of the trainer's own tensors / of the process"},
         [=](const Numbers& n) {
