@@ -1315,6 +1315,14 @@ TEST_F(OwnTrainer, ThatTheDocsHaveForAShellPassesItsCheck) {
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
 }
 
+TEST_F(OwnTrainer, WithoutALadderFileIsToldOfNoneOfIts) {
+  const Outcome outcome =
+      stepladder("check-trainer --model gpt2 sh own/trainer.sh {batch} {seq} {steps} 10 {model}");
+  EXPECT_EQ(outcome.code, 0) << outcome.out;
+  EXPECT_TRUE(says(outcome.out, {"\"tolerance\"", "\"switches\"", "\"math\""})) << outcome.out;
+  EXPECT_FALSE(says(outcome.out, {"its ladder file"})) << outcome.out;
+}
+
 TEST_F(OwnTrainer, WithABatchBuiltInIsCheckedAsItIsRun) {
   std::string text = read_file(folder_ / "own/ladder.json");
   text.replace(text.rfind("{batch}"), std::string("{batch}").size(), "8");

@@ -41,11 +41,13 @@ struct CheckOptions {
   }
 };
 
+constexpr const char* kCommand = "check";  // the name of the ladder of a command without a file
+
 /// A command as a ladder of one rung, in the current folder.
 Ladder ladder_of_command(const std::vector<std::string>& command) {
   for (const std::string& word : command) check_placeholders(word);
   const Json row = {{"name", "trainer"}, {"changes", ""}, {"command", command}};
-  return ladder_from({{"name", "check"}, {"rungs", {row}}}, std::filesystem::current_path());
+  return ladder_from({{"name", kCommand}, {"rungs", {row}}}, std::filesystem::current_path());
 }
 
 using Rows = std::vector<std::pair<std::string, std::string>>;
@@ -78,15 +80,18 @@ Rows told(const Run& run) {
 
 /// Table rows of what the trainer can be used for as it is, and what to add for the rest.
 Rows uses_of(const Run& run, const Program& program, const Ladder& ladder) {
+  const bool of_file = ladder.name != kCommand;
+  const std::string file = of_file ? "its ladder file" : "a ladder file",
+                    yes = of_file ? "yes" : "yes, from a ladder file (docs/own-trainer.md)";
   const bool held_to_a_loss = std::isfinite(program.tolerance);
   return {
-      {"run", "yes"},
-      {"gate", held_to_a_loss ? "yes" : "yes; losses are not compared: \"tolerance\" in its ladder file"},
+      {"run", yes},
+      {"gate", held_to_a_loss ? yes : cat("yes; losses are not compared: \"tolerance\" in ", file)},
       {"run --until-loss, --seeds",
        run.evaluations.empty()    ? cat("no validation loss came: after a step, ", kTellsValidationLoss)
        : is_told(program, "seed") ? "yes"
                                   : "yes; all rounds train from one seed: {seed} in its command"},
-      {"ablate", ladder.switches.empty() ? "no: \"switches\" in its ladder file, {switches} in its command"
+      {"ablate", ladder.switches.empty() ? cat("no: \"switches\" in ", file, ", {switches} in its command")
                                          : cat("yes: switches ", join(ladder.switch_names(), ", "))}};
 }
 
