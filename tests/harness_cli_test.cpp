@@ -214,6 +214,7 @@ TEST_F(HarnessCli, HelpNamesEveryCommandThatIsNotHidden) {
     EXPECT_TRUE(has(run_help.out, name)) << name;
   EXPECT_TRUE(has(usual.out, "--rungs") && has(usual.out, "--help-all"));
   EXPECT_FALSE(has(usual.out, "--order-seed")) << "which few need";
+  EXPECT_TRUE(has(usual.out, "docs/loss.md")) << "which has --seeds and --certify-loss";
   const auto lines = [](const std::string& text) { return std::ranges::count(text, '\n'); };
   EXPECT_LT(2 * lines(usual.out), lines(run_help.out));
 }

@@ -26,7 +26,7 @@ inline constexpr const char* kCheckOnly = "check-only";
 struct MeasureOptions {
   static constexpr const char *kPlan = "Plan", *kRounds = "Rounds",
                               *kWorkload = "Workload, by default the preset's", *kFiles = "Results",
-                              *kLoss = "Until a loss, or to a certificate";
+                              *kLoss = "Until a loss, or to a certificate (docs/loss.md)";
 
   std::string preset, ladder, python = "python3";
   std::vector<std::string> rungs = {"all"};
