@@ -10,6 +10,7 @@ import time
 import unittest
 from array import array
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from temporary import temp_folder
@@ -597,11 +598,12 @@ class WithPytorch(Ladder):
         self.assertEqual(validation(), validation())
         self.assertTrue(trainer.model.training)
 
-    def test_it_learns_what_the_rungs_learn(self):
-        """The first steps from the checkpoint agree with the numbers that the rungs are tested against."""
+    def learns(self, features, expected: dict, changed=lambda name, value: value) -> None:
+        """Ten steps from the checkpoint of the parity tests give the expected losses and norms. `changed` has a parameter's
+        first value, of the name and value in the checkpoint, where it is another one."""
         import numpy as np
         import torch
-        from pytorch_gpt2 import Batches, Config, Features, Trainer
+        from pytorch_gpt2 import Batches, Config, Trainer
         folder = REPOSITORY / "tests" / "data" / "hf_parity"
         reference = json.loads((folder / "losses.json").read_text())
         shape = json.loads((folder / "config.json").read_text())
@@ -613,19 +615,53 @@ class WithPytorch(Ladder):
         size = struct.unpack("<Q", raw[:8])[0]
         tensors = {key.removeprefix("transformer."): value for key, value in json.loads(raw[8:8 + size]).items()}
         cpu = torch.device("cpu")
+        trainer = Trainer(config, features, hyper, 0, cpu)
+        with torch.no_grad():
+            for name, parameter in trainer.model.named_parameters():
+                tensor = tensors[name if name in tensors else "wte.weight"]
+                begin, end = tensor["data_offsets"]
+                value = np.frombuffer(raw[8 + size + begin:8 + size + end], "<f4").reshape(tensor["shape"])
+                conv1d = name.split(".")[-2].startswith("c_") and parameter.dim() == 2
+                parameter.copy_(changed(name, torch.from_numpy((value.T if conv1d else value).copy())))
+        windows = Windows([open_shard(folder / "tokens.bin")], config.B, config.T)
+        batches = Batches(windows, cpu, pinned=False)
+        for pair in zip(expected["losses"], expected["norms"], strict=True):
+            for got, wanted in zip(trainer.step(batches, reference["lr"]), pair):
+                self.assertAlmostEqual(got.item(), wanted, delta=1e-4 * wanted)
+
+    def test_it_learns_what_the_rungs_learn(self):
+        from pytorch_gpt2 import Features
+        expected = json.loads((REPOSITORY / "tests" / "data" / "hf_parity" / "losses.json").read_text())
         for features in (Features(), Features(fused_adamw=True, flash=True)):
-            trainer = Trainer(config, features, hyper, 0, cpu)
-            with torch.no_grad():
-                for name, parameter in trainer.model.named_parameters():
-                    begin, end = tensors[name]["data_offsets"]
-                    value = np.frombuffer(raw[8 + size + begin:8 + size + end], "<f4").reshape(tensors[name]["shape"])
-                    conv1d = name.split(".")[-2].startswith("c_") and parameter.dim() == 2
-                    parameter.copy_(torch.from_numpy((value.T if conv1d else value).copy()))
-            windows = Windows([open_shard(folder / "tokens.bin")], config.B, config.T)
-            batches = Batches(windows, cpu, pinned=False)
-            for expected in zip(reference["losses"], reference["norms"]):
-                for got, wanted in zip(trainer.step(batches, reference["lr"]), expected):
-                    self.assertAlmostEqual(got.item(), wanted, delta=1e-4 * wanted)
+            self.learns(features, expected)
+
+    def test_its_ladder_of_learning_learns_what_the_rungs_learn(self):
+        from pytorch_learning import RUNGS, features_of
+        expected = json.loads((REPOSITORY / "tests" / "data" / "hf_parity" / "learning.json").read_text())["trainers"]
+        for rung in RUNGS:
+            if rung not in expected:
+                continue
+            settings = SimpleNamespace(rung=rung, compile_mode="", attention="auto")
+            on = features_of(settings, SimpleNamespace(type="cpu"))
+            features = replace(on, half=None, compile="", tf32=False)
+
+            def changed(name, value, features=features):
+                if features.zero_projections and name.endswith("c_proj.weight"):
+                    return 0 * value
+                return value.flip(0) if name == "head.weight" else value
+            with self.subTest(rung):
+                self.learns(features, expected[rung], changed)
+
+    def test_its_ladder_of_learning_trains_compiled(self):
+        for rung in "00_adamw", "08_untied_head":
+            code, errors, (start, *steps, end) = self.start(
+                PEERS / "pytorch_learning.py", rung, "--model", "gpt2-tiny", "--data", "data.bin", "--batch", "2", "--seq",
+                "32", "--steps", "3", "--backend", "cpu", "--lr", "1e-3", "--warmup-lr-steps", "1")
+            self.assertEqual((code, end["event"], len(steps)), (0, "end", 3), errors)
+            self.assertEqual(start["variant"], f"pytorch/{rung}")
+            self.assertEqual(start["config"] | {"dtype": "bf16", "V": 50304, "compile_mode": "reduce-overhead"},
+                             start["config"])
+            self.assertLess(steps[-1]["loss"], steps[0]["loss"])
 
 
 if __name__ == "__main__":

@@ -28,21 +28,27 @@ bool uses_path(const Ladder& ladder) {
   return std::ranges::any_of(ladder.rungs, [](const Rung& rung) { return uses(rung, "path"); });
 }
 
-Ladder ladder_beside(const std::string& name, const std::string& asked) {
+/// The ladder that --peer names, for a measurement of ladder `of`: beside ours of learning, PyTorch has
+/// another one.
+Ladder ladder_beside(const std::string& name, const std::string& asked, const Ladder& of) {
   std::vector<std::string> known = {"pytorch", "llmc"};
   for (const Ladder& ours : our_ladders()) known.push_back(ours.name);
   if (const Ladder* ours = our_ladder(name)) return *ours;
-  if (std::ranges::find(known, name) != known.end())
-    return load_ladder(cat(shared_dir(), "/scripts/peers/", name, ".json"));
   std::error_code none;
+  if (std::ranges::find(known, name) != known.end()) {
+    const std::string file = cat(shared_dir(), "/scripts/peers/", name),
+                      own = cat(file, "_", of.name, ".json");
+    return load_ladder(our_ladder(of.name) && fs::exists(own, none) ? own : file + ".json");
+  }
   if (fs::exists(name, none)) return load_ladder(name);
   throw InputError(cat("--peer: unknown peer '", asked, "'",
                        suggestion(name, known, "there are pytorch, llmc=PATH, stepladder and ladder files")));
 }
 
-Peer peer_at(const std::string& asked) {
+Peer peer_at(const std::string& asked, const Ladder& of) {
   const size_t equals = std::min(asked.find('='), asked.size());
-  Peer peer{ladder_beside(asked.substr(0, equals), asked), asked.substr(std::min(equals + 1, asked.size()))};
+  Peer peer{ladder_beside(asked.substr(0, equals), asked, of),
+            asked.substr(std::min(equals + 1, asked.size()))};
   const std::string& name = peer.ladder.name;
   std::error_code none;
   if (!uses_path(peer.ladder) && equals < asked.size())
@@ -98,7 +104,7 @@ std::vector<Program> programs(const Ladder& ladder, const std::vector<std::strin
     throw InputError(cat("--ladder: {path} in the commands of ", ladder.name,
                          " is what --peer NAME=PATH says: measure it as a peer"));
   std::vector<Peer> beside;
-  for (const std::string& peer : peers) beside.push_back(peer_at(peer));
+  for (const std::string& peer : peers) beside.push_back(peer_at(peer, ladder));
   for (size_t i = 0; i < beside.size(); ++i)
     for (size_t j = 0; j <= i; ++j)
       if (beside[i].ladder.name == (j == i ? ladder.name : beside[j].ladder.name))

@@ -59,11 +59,22 @@ class Features:
         """Arguments that choose AdamW's implementation: fused, or a loop over tensors."""
         return {"fused": True} if self.fused_adamw else {"foreach": False, "fused": False}
 
+    def optimizer(self, model: nn.Module, hyper) -> torch.optim.Optimizer:
+        """AdamW of all parameters, with a learning rate of 0; `hyper` as Trainer has it."""
+        kind: Callable = torch.optim.AdamW
+        if self.zero and torch.distributed.is_initialized():
+            from torch.distributed.optim import ZeroRedundancyOptimizer
+            kind = partial(ZeroRedundancyOptimizer, optimizer_class=torch.optim.AdamW)
+        return kind(self.groups(list(model.parameters()), hyper.weight_decay), lr=0.0, betas=(hyper.beta1, hyper.beta2),
+                    eps=hyper.eps, **self.adamw)
+
 
 # ---- model -----------------------------------------------------------------------------------------------------------
 
 
 class Attention(nn.Module):
+    prepared = staticmethod(lambda q, k: (q, k))  # what flash attention is done on, (B,NH,T,HS) each
+
     def __init__(self, config: Config, flash: bool):
         super().__init__()
         self.NH, self.flash = config.NH, flash
@@ -77,6 +88,7 @@ class Attention(nn.Module):
         B, T, C = x.shape
         q, k, v = (y.view(B, T, self.NH, C // self.NH).transpose(1, 2) for y in self.c_attn(x).split(C, dim=2))
         if self.flash:
+            q, k = self.prepared(q, k)
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (B,NH,T,HS)
         else:
             att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(C // self.NH))  # (B,NH,T,T)
@@ -98,13 +110,15 @@ def sdpa_backend(config: Config, features: Features, device: torch.device) -> st
 
 
 class MLP(nn.Module):
+    activation = staticmethod(partial(F.gelu, approximate="tanh"))
+
     def __init__(self, config: Config):
         super().__init__()
         self.c_fc = nn.Linear(config.C, 4 * config.C)
         self.c_proj = nn.Linear(4 * config.C, config.C)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))
+        return self.c_proj(self.activation(self.c_fc(x)))
 
 
 class Block(nn.Module):
@@ -206,12 +220,7 @@ class Trainer:
                                          dynamic=False)
 
         self.parameters = list(self.model.parameters())
-        optimizer: Callable = torch.optim.AdamW
-        if features.zero and self.world_size > 1:
-            from torch.distributed.optim import ZeroRedundancyOptimizer
-            optimizer = partial(ZeroRedundancyOptimizer, optimizer_class=torch.optim.AdamW)
-        self.optimizer = optimizer(features.groups(self.parameters, hyper.weight_decay), lr=0.0,
-                                   betas=(hyper.beta1, hyper.beta2), eps=hyper.eps, **features.adamw)
+        self.optimizer = features.optimizer(self.model, hyper)
         self.scaler = torch.amp.GradScaler(device.type, enabled=features.half == torch.float16)
         # Under CUDA graphs the next micro-batch's gradient overwrites this one's: sums need memory of their own.
         self.own_gradients = hyper.accumulate > 1 and features.compile in ("reduce-overhead", "max-autotune")

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""The ladder of learning in PyTorch, as fast as PyTorch's 13_cuda_graphs: the same algorithms, measured and reported like a
+rung's executable.
+
+Batches, clock and events are those of pytorch_ladder.py.
+"""
+
+from pathlib import Path
+
+import peer
+import pytorch_ladder
+from peer import UnsupportedError
+from pytorch_ladder import COMPILE_MODES, checked, missing, rungs_of
+
+HERE = Path(__file__).resolve().parent
+RUNGS = rungs_of("pytorch_learning.json")
+FILES = (HERE / "pytorch_learning.py", HERE / "learning_gpt2.py")
+
+
+def parse(arguments: list[str]):
+    parser = pytorch_ladder.parser_of("pytorch_learning", __doc__, RUNGS, pytorch_ladder.source_hash(*FILES))
+    parser.add_choices(("dtype", ("auto", "bf16"), "of mixed precision"), ("compile-mode", COMPILE_MODES, "torch.compile's"))
+    return checked(parser.parsed(arguments))
+
+
+def features_of(settings, device):
+    """The changes that the rung makes. Raises UnsupportedError for what the device lacks."""
+    import torch
+    from learning_gpt2 import Changes
+    if lacks := missing(device):
+        raise UnsupportedError(lacks)
+
+    def climbed(rung: str) -> bool:
+        return settings.rung >= rung
+
+    return Changes(tf32=True, fused_adamw=True, pinned=True, half=torch.bfloat16, compile=settings.compile_mode, flash=True,
+                   attention=settings.attention, padded=True, shape_padding=True, muon=climbed("01_muon"),
+                   qk_norm=climbed("02_qk_norm"), rotary=climbed("03_rotary"), relu_squared=climbed("05_relu_squared"),
+                   zero_projections=climbed("06_zero_projections"), soft_cap=climbed("07_soft_cap"),
+                   untied_head=climbed("08_untied_head"))
+
+
+class Run(pytorch_ladder.Run):
+    rungs, several, files = RUNGS, "several", FILES  # of no rung, so that each is for one device
+    recorded = tuple(name for name in pytorch_ladder.Run.recorded if name != "parameters")
+    features_of = staticmethod(features_of)
+
+
+if __name__ == "__main__":
+    pytorch_ladder.leave(peer.main("pytorch_learning.py", lambda announce: pytorch_ladder.run(announce, parse, Run)))
