@@ -4,8 +4,8 @@
 Usage: tidy.py BUILD JOBS [OPTION OF CLANG-TIDY]... FILE...
 
 BUILD/compile_commands.json says how each is compiled; nothing has to be built but what the sources include. Sources that
-are compiled together (CMake's unity builds) are looked at together, and so are trainers and the CPU's kernels: most of the
-time goes into the headers of each.
+are compiled together (CMake's unity builds) are looked at together, and so are trainers: most of the time goes into the
+headers of each.
 Sources count as unchanged where clang-tidy, its configuration, its options and the compile command are those that name a
 stamp in BUILD/tidy/, and all that the sources include is as the stamp says. Exit status: 0, or 1 where clang-tidy found
 something.
@@ -104,7 +104,7 @@ def main(build: str, jobs: str, *arguments: str) -> int:
     options = [word for word in arguments if word.startswith("-")]
     version = subprocess.run(["clang-tidy", "--version"], check=True, capture_output=True, text=True).stdout
     Path(build, "tidy").mkdir(exist_ok=True)
-    wanted, units, joined = {os.path.abspath(file) for file in arguments if file not in options}, [], {}
+    wanted, units, trainers = {os.path.abspath(file) for file in arguments if file not in options}, [], []
     for entry in json.loads(Path(build, "compile_commands.json").read_text()):
         file, folder = entry["file"], entry["directory"]
         sources = [file]
@@ -113,9 +113,8 @@ def main(build: str, jobs: str, *arguments: str) -> int:
             sources = [source for source in sources if not source.startswith(folder)]  # no generated source
         if wanted.intersection(sources):
             wanted.difference_update(sources)
-            kind = re.search("/(variants|model/cpu)/", file)
-            (joined.setdefault(kind[1], []) if kind else units).append((entry["command"], folder, sources))
-    for some in (alike[first:first + TOGETHER] for alike in joined.values() for first in range(0, len(alike), TOGETHER)):
+            (trainers if trains(file) else units).append((entry["command"], folder, sources))
+    for some in (trainers[first:first + TOGETHER] for first in range(0, len(trainers), TOGETHER)):
         units.append((some[0][0], some[0][1], [source for _, _, sources in some for source in sources]))
     units = [Unit(*unit, build, version + digest(".clang-tidy"), options) for unit in units]
     for file in sorted(wanted):

@@ -93,9 +93,6 @@ class Tidy(unittest.TestCase):
         classes = [line.split()[2] for line in self.joined_of("variants").splitlines() if line.startswith("#define Gpt2Trainer ")]
         self.assertEqual(len(set(classes)), 2, "each class has a name of its own")
 
-    def test_kernels_of_the_cpu_are_looked_at_together(self):
-        self.assertNotIn("#define", self.joined_of("model/cpu"))
-
     def joined_of(self, place: str) -> str:
         """The one file that two sources of a folder become, of which the first is wrong."""
         names, folder = (f"{place}/a.cpp", f"{place}/b.cpp"), self.root / "build"
