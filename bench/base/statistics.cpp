@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/math/distributions/binomial.hpp>
+#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <vector>
 
@@ -78,6 +79,22 @@ size_t warmup_steps(std::span<const double> step_ms, size_t requested) {
     if (std::all_of(step_ms.begin() + (w - std::min<size_t>(w, 2)), step_ms.begin() + w, settled)) break;
   }
   return w;
+}
+
+double student_t_cdf(double t, double df) {
+  check(df > 0, "Student's t with ", df, " degrees of freedom");
+  return cdf(boost::math::students_t(df), t);
+}
+
+double student_t_quantile(double p, double df) {
+  check(df > 0 && p > 0.0 && p < 1.0, "quantile ", p, " of Student's t with ", df, " degrees of freedom");
+  return quantile(boost::math::students_t(df), p);
+}
+
+double sign_test(size_t heads, size_t tails) {
+  if (heads == 0) return 1.0;
+  const boost::math::binomial fair(static_cast<double>(heads + tails), 0.5);
+  return cdf(complement(fair, static_cast<double>(heads - 1)));
 }
 
 }  // namespace stepladder

@@ -1,6 +1,7 @@
-// Summaries of samples: order statistics, and intervals over rounds.
+// Summaries of samples: order statistics, and intervals over rounds; Student's t and the sign test.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -49,5 +50,14 @@ Estimate median_over_rounds(std::span<const double> rounds);
 /// two left out lies outside the range of the steps kept, up to half of the steps after `requested`. All
 /// steps when the run is no longer than `requested`.
 size_t warmup_steps(std::span<const double> step_ms, size_t requested);
+
+/// Distribution function of Student's t with `df` degrees of freedom, and its inverse for p in (0,1). Throw
+/// std::invalid_argument unless df > 0 and p lies in (0,1).
+double student_t_cdf(double t, double df);
+double student_t_quantile(double p, double df);
+
+/// P(X >= heads) of X from Binomial(heads + tails, 1/2): the one-sided p-value of a sign test; 1 without
+/// heads.
+double sign_test(size_t heads, size_t tails);
 
 }  // namespace stepladder

@@ -1,7 +1,5 @@
 #include "bench/results/mean.h"
 
-#include <boost/math/distributions/binomial.hpp>
-#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <numeric>
 
@@ -24,16 +22,6 @@ Sample sample_of(std::span<const double> x) {
 }
 
 }  // namespace
-
-double student_t_cdf(double t, double df) {
-  check(df > 0, "Student's t with ", df, " degrees of freedom");
-  return cdf(boost::math::students_t(df), t);
-}
-
-double student_t_quantile(double p, double df) {
-  check(df > 0 && p > 0.0 && p < 1.0, "quantile ", p, " of Student's t with ", df, " degrees of freedom");
-  return quantile(boost::math::students_t(df), p);
-}
 
 double Mean::error() const {
   return std::sqrt(variance);
@@ -79,12 +67,6 @@ double bound(const Mean& mean, double p) {
 Interval interval_of(const Mean& mean, double confidence) {
   const double tail = (1 - confidence) / 2;
   return {bound(mean, tail), bound(mean, 1 - tail)};
-}
-
-double sign_test(size_t heads, size_t tails) {
-  if (heads == 0) return 1.0;
-  const boost::math::binomial fair(static_cast<double>(heads + tails), 0.5);
-  return cdf(complement(fair, static_cast<double>(heads - 1)));
 }
 
 }  // namespace stepladder

@@ -1,17 +1,11 @@
 // Means and how certain they are: Student's t tests, bounds, and sums of independent means.
 #pragma once
 
-#include <cstddef>
 #include <span>
 
 #include "bench/base/statistics.h"
 
 namespace stepladder {
-
-/// Distribution function of Student's t with `df` degrees of freedom, and its inverse for p in (0,1). Throw
-/// std::invalid_argument unless df > 0 and p lies in (0,1).
-double student_t_cdf(double t, double df);
-double student_t_quantile(double p, double df);
 
 /// An estimate of a mean, or of a sum of means.
 struct Mean {
@@ -45,9 +39,5 @@ double p_below(const Mean& mean, double limit = 0.0);
 double bound(const Mean& mean, double p);
 /// The interval that holds the true mean with `confidence`.
 Interval interval_of(const Mean& mean, double confidence);
-
-/// P(X >= heads) of X from Binomial(heads + tails, 1/2): the one-sided p-value of a sign test; 1 without
-/// heads.
-double sign_test(size_t heads, size_t tails);
 
 }  // namespace stepladder
