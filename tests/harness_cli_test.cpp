@@ -107,7 +107,7 @@ class HarnessCli : public testing::Test {
     fake.before_start = "name=$PEER; " + fake.before_start;
     fake.write(folder_);
     write_script(folder_ / "python",
-                 cat(R"(case $1 in *pytorch_ladder.py) PEER=pytorch/$2 ;; *llmc) PEER=llmc ;; esac
+                 cat(R"(case $1 in *pytorch_l*.py) PEER=pytorch/$2 ;; *llmc) PEER=llmc ;; esac
 export PEER
 shift 2
 exec )",
@@ -1391,6 +1391,15 @@ TEST_F(HarnessCli, PeersAreMeasuredInTurnsWithTheirRungs) {
 
   EXPECT_EQ(stepladder(plan("--rungs 00,02 --resume" + peers(fake))).code, 0);
   EXPECT_EQ(exported()["runs"], json["runs"]);
+}
+
+TEST_F(HarnessCli, BesideTheLadderOfLearningPyTorchClimbsTheSameRungs) {
+  for (const char* name : {"01_muon", "04_separate_gelu"}) rung(name).write(folder_);
+  const Outcome outcome = stepladder(plan("--ladder learning --rungs 01,04 --rounds 1" + peers(FakeRung())));
+  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  std::string order;
+  for (const stepladder::Run& run : results().runs) order += run.variant + " ";
+  EXPECT_EQ(order, "01_muon pytorch/01_muon 04_separate_gelu llmc ") << "PyTorch's GELU is by itself anyway";
 }
 
 TEST_F(HarnessCli, APeerThatCannotRunIsARow) {

@@ -132,8 +132,8 @@ std::vector<std::string> advice(const Run& run, const Program& program, const Wo
   return lines;
 }
 
-/// Runs a program and prints the outcome, if it is ok and `brief` without what was told. Returns whether the
-/// run is ok.
+/// Runs a program and prints the outcome; `brief` leaves out what a run that is ok told. Returns whether it
+/// is ok.
 bool check_one(Plan& plan, const Program& program, bool brief = false) {
   plan.source_hashes[program.variant] = program.source_hash();
   Workload workload = workload_for(plan, program, plan.batch.front(), /*round=*/0, program.devices);
@@ -192,10 +192,17 @@ bool check_each_switch(Plan& plan, const std::string& python, Checked& checked) 
     else
       wrong.push_back(cat("the switch ", name, " breaks it"));
   }
-  if (std::ranges::all_of(file.switches, [](const Switch& one) { return one.excludes.empty(); }))
-    for (const std::string& variant : broken(fine, kWithout))
-      wrong.push_back(variant == kAllOn ? cat("it breaks with ", join(fine, ", "), " together")
-                                        : cat("it breaks without ", variant.substr(variant.find('/') + 1)));
+  if (std::ranges::all_of(file.switches, [](const Switch& one) { return one.excludes.empty(); })) {
+    std::vector<std::string> left_out = broken(fine, kWithout);  // a switch at a time, with which it breaks
+    for (std::string& variant : left_out) variant.erase(0, variant.find('/') + 1);
+    if (std::erase(left_out, kAllOn) == 0) {
+      for (const std::string& name : left_out) wrong.push_back(cat("it needs the switch ", name));
+    } else {
+      std::vector<std::string> clash = fine;
+      std::erase_if(clash, [&](const std::string& name) { return std::ranges::count(left_out, name) > 0; });
+      wrong.push_back(cat("it breaks with ", join(clash.empty() ? fine : clash, ", "), " together"));
+    }
+  }
   for (const std::string& line : wrong) std::cout << "wrong: " << line << std::endl;
   return wrong.empty();
 }

@@ -1,15 +1,24 @@
 // The subcommands of `stepladder`, a file each. They throw what main() reports.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "bench/base/options.h"
 
 namespace stepladder {
+
+struct Results;
 
 Command list_command();
 Command run_command();
 Command tune_command();
 /// `resume` replaces this process by the command that a results file names, with --resume added.
 Command resume_command();
+/// The command line by which `resume` goes on with `results`, which lie in `place`, FILE or FILE:PART, with
+/// `more` options. What starts programs is given again.
+std::string resuming(const Results& results, const std::string& place,
+                     const std::vector<std::string>& more = {});
 Command ablate_command();
 /// `train` and `sample` replace this process by the rung's executable.
 Command train_command();

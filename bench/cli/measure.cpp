@@ -245,18 +245,8 @@ std::string place_of(const MeasureOptions& options) {
   return options.part.empty() ? options.out : cat(options.out, ":", name_and_about(options.part).first);
 }
 
-/// The command that goes on with the results, with `more` options. What starts programs has to be named
-/// again.
-std::string resuming(const MeasureOptions& options, const std::vector<std::string>& more = {}) {
-  std::vector<std::string> words = {"stepladder", "resume", place_of(options)};
-  append(words, more);
-  if (!options.ladder.empty()) append(words, {"--ladder", options.ladder});
-  if (options.python != MeasureOptions().python) append(words, {"--python", options.python});
-  return shell_line(words);
-}
-
-/// "4 rounds more, about 40 s, give 95 % intervals: `stepladder resume ...`"; "" where all rounds asked for
-/// give them, or speed tells nothing.
+/// "For 95 % intervals, 4 rounds more (about 40 s): `stepladder resume ...`" and a line's end; "" where all
+/// rounds asked for give them, or speed tells nothing.
 std::string rounds_more(const Findings& findings, const MeasureOptions& options) {
   const Results& results = findings.results();
   const int64_t rounds = results.rounds_begun(), more = kLeastRoundsForInterval - rounds;
@@ -265,9 +255,10 @@ std::string rounds_more(const Findings& findings, const MeasureOptions& options)
       std::ranges::none_of(findings.rows, [](const ResultRow& row) { return row.numbers.has_value(); }))
     return "";
   const double each = spent_s(results) / static_cast<double>(rounds);
-  return cat(counted(more, "round"), " more, about ", duration_text(each * static_cast<double>(more)),
-             ", give 95 % intervals: `",
-             resuming(options, {"--rounds", std::to_string(kLeastRoundsForInterval)}), "`\n");
+  const std::string command =
+      resuming(results, place_of(options), {"--rounds", std::to_string(kLeastRoundsForInterval)});
+  return cat("For 95 % intervals, ", counted(more, "round"), " more (about ",
+             duration_text(each * static_cast<double>(more)), "): `", printable(command, kMaxMessage), "`\n");
 }
 
 }  // namespace
@@ -489,14 +480,18 @@ int measure(const MeasureOptions& options, Plan plan, const DeviceProbe& probe) 
     stopped = carry_out(plan, file);
   } catch (const Interrupted& e) {
     file.interrupt(128 + e.signal);
-    notice(file.begun() ? cat("interrupted; ", counted(std::ssize(file.results().runs), "finished run"),
-                              " kept in ", options.out, ": `", resuming(options), "` goes on")
-                        : cat("interrupted before a run was finished: ", options.out, " is as it was"));
+    notice(file.begun()
+               ? cat("interrupted; ", counted(std::ssize(file.results().runs), "finished run"), " kept in ",
+                     options.out, ": `", resuming(file.results(), place_of(options)), "` goes on")
+               : cat("interrupted before a run was finished: ", options.out, " is as it was"));
     return 128 + e.signal;
   }
   const bool late = text_at(stopped, "reason") == "max_time";
-  if (text_at(stopped, "reason") == "failed")
-    notice("no rung has ended well in all of its rounds, so no further round is measured");
+  if (text_at(stopped, "reason") == "failed" && std::ranges::any_of(file.results().runs, [](const Run& run) {
+        return run.status != Status::ok && run.status != Status::unsupported;
+      }))
+    notice(cat("every rung has failed in some round, so no further one begins: `",
+               resuming(file.results(), place_of(options), {"--retry-failed"}), "` runs those again"));
   file.finish(std::move(stopped), exit_code_of);
   const Findings findings(file.results());
   if (options.brief)
@@ -504,8 +499,8 @@ int measure(const MeasureOptions& options, Plan plan, const DeviceProbe& probe) 
       std::cout << options.part << ": " << c.found() << ": " << c.verdict() << std::endl;
   else
     std::cout << section_of(findings).terminal(options.wide) << besides_steps(file.results().runs)
-              << printable(rounds_more(findings, options), kMaxMessage) << "\nwrote "
-              << printable(options.out, kMaxMessage) << std::endl;
+              << rounds_more(findings, options) << "\nwrote " << printable(options.out, kMaxMessage)
+              << std::endl;
   const auto& runs = file.results().runs;
   if (late && runs.size() == runs_before)
     notice(

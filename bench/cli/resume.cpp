@@ -98,6 +98,17 @@ void check_folder(const std::vector<std::string>& command, const std::string& fi
 
 }  // namespace
 
+std::string resuming(const Results& results, const std::string& place, const std::vector<std::string>& more) {
+  std::vector<std::string> words = {"stepladder", "resume", place};
+  append(words, more);
+  const std::vector<std::string> command = shell_words(whole_text_at(results.context, "command_line"));
+  for (const Starts& option : starts_of(command)) {
+    const auto begin = command.begin() + static_cast<std::ptrdiff_t>(option.at);
+    words.insert(words.end(), begin, begin + static_cast<std::ptrdiff_t>(option.size));
+  }
+  return shell_line(words);
+}
+
 Command resume_command() {
   const auto rest = std::make_shared<std::vector<std::string>>();
   const auto run = [rest]() -> int {

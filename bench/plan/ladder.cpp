@@ -575,7 +575,7 @@ const char* name_of(MathMode mode) {
 std::string missing_math(std::optional<MathMode> math, const Json& config) {
   const auto& known = Config::names();
   if (math || std::ranges::find(known, text_at(config, "model")) == known.end()) return "";
-  return "no ladder file says its \"math\", fp32, tf32, half or fp8: there is no MFU without";
+  return "\"math\" is missing: without it, as fp32, tf32, half or fp8 in a ladder file, there is no MFU";
 }
 
 std::string contradicted_math(std::optional<MathMode> math, const Json& config) {

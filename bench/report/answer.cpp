@@ -394,9 +394,9 @@ std::vector<Fact> facts_of(const NamedFindings& one, const std::vector<NamedFind
     const std::string rate = cat(rounded(n.tokens_per_second.value), " tokens/s"),
                       step = cat(sized(n.median_step_ms.value), " ms"),
                       claim = claim_of(file, *best, "Fastest step"),
-                      rival = in_brackets(rival_of(file, *best));
-    facts.push_back(several_batches(file, *best) ? Fact{claim, rate, step + " a step" + rival}
-                                                 : Fact{claim, step, rate + rival});
+                      whose = cat("; ", best->variant, in_brackets(rival_of(file, *best)));
+    facts.push_back(several_batches(file, *best) ? Fact{claim, rate, step + " a step" + whose}
+                                                 : Fact{claim, step, rate + whose});
   }
   if (n.baseline)
     facts.push_back({"Against the baseline", times(n.baseline->ratio.value, 1),

@@ -212,10 +212,10 @@ class Notes {
           "Nothing is said of the runs of --independent-ranks: they are held against one device, which was "
           "not measured in the same rounds: --devices 1,2 measures it too.");
     if (scaled.empty()) return;
-    note(
-        "On several devices: step time of the slowest rank, tokens of all; MFU against the peak of all; "
-        "memory of "
-        "the rank with the most.");
+    const bool mfu = std::ranges::any_of(
+        results.runs, [](const Run& run) { return run.summary && run.summary->mfu_nanogpt; });
+    note(cat("On several devices: step time of the slowest rank, tokens of all; ",
+             mfu ? "MFU against the peak of all; " : "", "memory of the rank with the most."));
     if (!predicted.empty()) {
       const PredictedRun& last = predicted.back();
       note(cat("Predicted, not measured: ", last.variant, " at B=", last.batch, " on ", last.devices,

@@ -106,7 +106,11 @@ Cuda::Cuda(int device, const OpsOptions& how)
                                   kernel_image() < kBf16Capability ? kOldestCapability : device_capability)),
       multiprocessors(attribute(cudaDevAttrMultiProcessorCount, device)),
       shared_limit(std::min(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-                            compute_capability < 80 ? kTuringShared : INT_MAX)) {
+                            compute_capability < kBf16Capability ? kTuringShared : INT_MAX)) {
+  if (kernel_image() < kBf16Capability && device_capability >= kBf16Capability)
+    std::fprintf(stderr,
+                 "this build's CUDA code is for sm_%d alone, so sm_%d is used as that: build for %d-real\n",
+                 kOldestCapability, device_capability, device_capability);
   constexpr int kEarlyCapability = 90, kEarlyDriver = 12030;
   const int code = std::min(kernel_image(), compute_capability);
   stream = make_stream();

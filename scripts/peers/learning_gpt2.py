@@ -54,15 +54,15 @@ class Model(GPT2):
             self.head = nn.Linear(config.C, config.V, bias=False)
             nn.init.normal_(self.head.weight, std=0.02)
         for block in self.h:
-            block.attn.prepared = self.prepared
+            block.attn.queries_and_keys = self.queries_and_keys
             if changes.relu_squared:
                 block.mlp.activation = lambda x: F.relu(x).square()
             if changes.zero_projections:
                 nn.init.zeros_(block.attn.c_proj.weight)
                 nn.init.zeros_(block.mlp.c_proj.weight)
 
-    def prepared(self, q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Queries and keys that attention is done on, (B,NH,T,HS) each."""
+    def queries_and_keys(self, q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Queries and keys, (B,NH,T,HS) each, normalised and rotated as the rung has them."""
         def one(x: torch.Tensor) -> torch.Tensor:
             y = F.rms_norm(x.float(), (self.HS,), eps=2.0 ** -23) if self.changes.qk_norm else x
             if self.changes.rotary:
@@ -112,7 +112,7 @@ def update(weights: list[torch.Tensor], grads: list[torch.Tensor], mean: torch.T
 
 
 class Muon(torch.optim.AdamW):
-    """AdamW of `groups`, and Muon of `matrices`: each a parameter, and how many matrices it has below each other. Those of
+    """AdamW of `groups`, and Muon of `matrices`: each a parameter, and how many matrices it stacks (3 in c_attn). Those of
     one shape are updated together. They decay by as much in a step as under AdamW."""
 
     def __init__(self, matrices: list[tuple[nn.Parameter, int]], changes: Changes, weight_decay: float, groups: list[dict],

@@ -73,7 +73,7 @@ class Features:
 
 
 class Attention(nn.Module):
-    prepared = staticmethod(lambda q, k: (q, k))  # what flash attention is done on, (B,NH,T,HS) each
+    queries_and_keys = staticmethod(lambda q, k: (q, k))  # (B,NH,T,HS) each; other models change them
 
     def __init__(self, config: Config, flash: bool):
         super().__init__()
@@ -88,7 +88,7 @@ class Attention(nn.Module):
         B, T, C = x.shape
         q, k, v = (y.view(B, T, self.NH, C // self.NH).transpose(1, 2) for y in self.c_attn(x).split(C, dim=2))
         if self.flash:
-            q, k = self.prepared(q, k)
+            q, k = self.queries_and_keys(q, k)
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (B,NH,T,HS)
         else:
             att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(C // self.NH))  # (B,NH,T,T)

@@ -189,7 +189,8 @@ def features_of(settings, device):
 class Run:
     """One run, from its settings to its last line."""
 
-    name, rungs, several = "pytorch", LADDER, "15_multi_gpu"  # the ladder, and its first rung for several devices
+    name, rungs = "pytorch", LADDER
+    several: str | None = "15_multi_gpu"  # the first rung for several devices
     files: tuple[Path, ...] = ()  # its sources beside those of source_hash()
     features_of = staticmethod(features_of)
     recorded = ("data", "val_data", "shuffle", "vocab", "steps", "accumulate", "lr", "min_lr", "warmup_lr_steps",
@@ -207,7 +208,7 @@ class Run:
         self.torch, self.settings, self.events = torch, settings, events
         self.device = choose_device(settings, torch)
         if settings.world_size > 1:
-            if settings.rung < self.several:
+            if not self.several or settings.rung < self.several:
                 raise InputError(f"{settings.rung} runs on one device: start it without torchrun")
             torch.distributed.init_process_group("nccl" if self.device.type == "cuda" else "gloo")
         self.features = self.features_of(settings, self.device)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The ladder of learning in PyTorch, as fast as PyTorch's 13_cuda_graphs: the same algorithms, measured and reported like a
-rung's executable.
+"""The ladder of learning in PyTorch: the same algorithms with all that PyTorch's 13_cuda_graphs has, measured and reported
+like a rung's executable.
 
 Batches, clock and events are those of pytorch_ladder.py.
 """
@@ -19,7 +19,7 @@ FILES = (HERE / "pytorch_learning.py", HERE / "learning_gpt2.py")
 
 def parse(arguments: list[str]):
     parser = pytorch_ladder.parser_of("pytorch_learning", __doc__, RUNGS, pytorch_ladder.source_hash(*FILES))
-    parser.add_choices(("dtype", ("auto", "bf16"), "of mixed precision"), ("compile-mode", COMPILE_MODES, "torch.compile's"))
+    parser.add_choices(("dtype", ("auto", "bf16", "fp16"), "of mixed precision; fp16 is unsupported"), ("compile-mode", COMPILE_MODES, "torch.compile's"))
     return checked(parser.parsed(arguments))
 
 
@@ -29,6 +29,8 @@ def features_of(settings, device):
     from learning_gpt2 import Changes
     if lacks := missing(device):
         raise UnsupportedError(lacks)
+    if settings.dtype == "fp16":
+        raise UnsupportedError("PyTorch's ladder of learning trains in bf16 alone: leave --dtype fp16 out")
 
     def climbed(rung: str) -> bool:
         return settings.rung >= rung
@@ -41,7 +43,7 @@ def features_of(settings, device):
 
 
 class Run(pytorch_ladder.Run):
-    rungs, several, files = RUNGS, "several", FILES  # of no rung, so that each is for one device
+    rungs, several, files = RUNGS, None, FILES
     recorded = tuple(name for name in pytorch_ladder.Run.recorded if name != "parameters")
     features_of = staticmethod(features_of)
 
