@@ -138,27 +138,15 @@ MatmulPlans::MatmulPlans(cublasLtHandle_t handle, cudaStream_t stream) : handle_
 void MatmulPlans::set_workspace(const Tensor& workspace) {
   workspace_ = workspace;
   plans_.clear();
-  fp8_scratch_.reset();
+  fp8_scratch_ = false;
 }
 
 size_t MatmulPlans::scratch_for(const MatmulKey& key) const {
-  if (!is_fp8(key.a_type)) return workspace_bytes();
-  if (!fp8_scratch_) {
-    fp8_scratch_ = 0;
-    const MatmulKey plain{.op_a = CUBLAS_OP_T,
-                          .op_b = CUBLAS_OP_N,
-                          .m = 256,
-                          .n = 256,
-                          .k = 256,
-                          .batch = 1,
-                          .dtype = DType::bf16,
-                          .compute = CUBLAS_COMPUTE_32F,
-                          .write = Write::set,
-                          .a_type = DType::f8e4m3,
-                          .b_type = DType::f8e4m3};
-    if (algorithms({plain, nullptr, nullptr, nullptr}, 1).empty()) fp8_scratch_ = workspace_bytes();
-  }
-  return *fp8_scratch_;
+  return is_fp8(key.a_type) && !fp8_scratch_ ? 0 : workspace_bytes();
+}
+
+bool MatmulPlans::gives_scratch_now(const MatmulKey& key) const {
+  return is_fp8(key.a_type) && workspace_bytes() > 0 && !std::exchange(fp8_scratch_, true);
 }
 
 void MatmulPlans::perform(const LtMatmul& request, std::span<const MatmulStrategy> strategies) {
@@ -276,7 +264,8 @@ MatmulPlans::Plan MatmulPlans::first_supported(const LtMatmul& request,
   for (size_t i = 0; i < strategies.size() && strategies[i].product; ++i)
     if (const auto found = algorithms(*strategies[i].product, 1); !found.empty())
       return {.strategy = i, .algorithm = found.front()};
-  return without_cublaslt(request, strategies);
+  return gives_scratch_now(request.key) ? first_supported(request, strategies)
+                                        : without_cublaslt(request, strategies);
 }
 
 std::optional<MatmulPlans::Plan> MatmulPlans::cached(const std::string& key,
@@ -308,7 +297,9 @@ MatmulPlans::Plan MatmulPlans::fastest(const LtMatmul& request,
     }
   }
 
-  if (plans.empty()) return without_cublaslt(request, strategies);
+  if (plans.empty())
+    return gives_scratch_now(request.key) ? fastest(request, strategies)
+                                          : without_cublaslt(request, strategies);
   double best = std::numeric_limits<double>::infinity();
   for (Plan& plan : plans) {
     plan.us = std::numeric_limits<double>::infinity();

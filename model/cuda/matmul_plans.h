@@ -100,11 +100,13 @@ class MatmulPlans {
   };
 
   size_t workspace_bytes() const { return workspace_.data ? workspace_.bytes() : 0; }
-  /// Bytes of scratch that an algorithm may use. FP8 products get 0 where cuBLASLt can do without: they are
+  /// Bytes of scratch that an algorithm may use. FP8 products get 0 while cuBLASLt can do without: they are
   /// short, and it clears part of its scratch, in a graph node of its own, even for algorithms that need
-  /// none. Clearing costs more than the algorithms that need scratch gain. CUDA 12.4 has no FP8 algorithm
-  /// without.
+  /// none. Clearing costs more than the algorithms that need scratch gain.
   size_t scratch_for(const MatmulKey& key) const;
+  /// Gives FP8 products scratch from now on, as cuBLASLt has no algorithm without for one: CUDA 12.4's. False
+  /// where they have it, and for other products.
+  bool gives_scratch_now(const MatmulKey& key) const;
   /// At most `count` algorithms, the fastest expected first; none if cuBLASLt doesn't support the product.
   std::vector<cublasLtMatmulAlgo_t> algorithms(const LtMatmul& product, int count) const;
   cublasStatus_t multiply(const LtMatmul& product, const cublasLtMatmulAlgo_t& algorithm) const;
@@ -124,7 +126,7 @@ class MatmulPlans {
   const cudaStream_t stream_;
   const Event start_ = make_event(), stop_ = make_event();
   Tensor workspace_;
-  mutable std::optional<size_t> fp8_scratch_;  // bytes that FP8 products get; empty until the first
+  mutable bool fp8_scratch_ = false;  // whether FP8 products get scratch
   std::map<MatmulKey, Plan> plans_;
   bool searching_ = false;
   bool measuring_ = false;  // while strategies are measured: their ops may perform() products that end unused
