@@ -503,7 +503,7 @@ class Together(unittest.TestCase):
 
     def test_among_several_batches_the_first_number_is_a_rate(self):
         first = [next(iter(tiles_of(page_of(one)).values())) for one in (at(sample((4, 8)), {"02_tf32": 17.0}), sample())]
-        self.assertEqual(first, [("30,118 tokens/s", "17.00 ms a step"), ("17.00 ms", "15,059 tokens/s")])
+        self.assertEqual(first, [("30,118 tokens/s", "17.00 ms a step; 02_tf32"), ("17.00 ms", "15,059 tokens/s; 02_tf32")])
 
     def test_a_throttled_rung_is_not_the_answer_and_devices_are_not_added_up(self):
         data = everything()

@@ -178,7 +178,8 @@ std::vector<Fact> facts_to_loss(const Findings& file, bool ratios_only) {
   if (!ratios_only)
     facts.push_back(
         {cat("To a loss of ", number_text(took.loss)), sized(took.seconds.value) + " s",
-         cat(best->variant, in_brackets(rival_to_loss(file, *best)), "; ", between(took.seconds))});
+         printable(cat(best->variant, in_brackets(rival_to_loss(file, *best)), "; ", between(took.seconds)),
+                   400)});
   facts.push_back({"Steps", rounded(took.steps.value), between(took.steps, 0)});
   if (!ratios_only) {
     facts.push_back({"Time a step", sized(took.step_ms.value) + " ms", between(took.step_ms)});
@@ -394,7 +395,7 @@ std::vector<Fact> facts_of(const NamedFindings& one, const std::vector<NamedFind
     const std::string rate = cat(rounded(n.tokens_per_second.value), " tokens/s"),
                       step = cat(sized(n.median_step_ms.value), " ms"),
                       claim = claim_of(file, *best, "Fastest step"),
-                      whose = cat("; ", best->variant, in_brackets(rival_of(file, *best)));
+                      whose = printable(cat("; ", best->variant, in_brackets(rival_of(file, *best))), 400);
     facts.push_back(several_batches(file, *best) ? Fact{claim, rate, step + " a step" + whose}
                                                  : Fact{claim, step, rate + whose});
   }
