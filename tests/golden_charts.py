@@ -7,6 +7,7 @@ rungs with today's sources nor counts the sources' lines.
 """
 
 import json
+import math
 import runpy
 import sys
 from collections.abc import Iterator
@@ -34,8 +35,8 @@ def numbers(values: object) -> list | str:
     every = len(values) // 12
     if every < 2:
         return values
-    known = [value for value in values if value is not None]
-    return f"{len(values)} numbers, sum {number(sum(known))}: {' '.join(map(str, values[::every]))}"
+    known = [value for value in values if value is not None]  # math.fsum: sum() rounds otherwise before Python 3.12
+    return f"{len(values)} numbers, sum {number(math.fsum(known))}: {' '.join(map(str, values[::every]))}"
 
 
 def points(x: object, y: object) -> list:
