@@ -6,7 +6,7 @@ list(SORT hashed_sources)
 list(JOIN hashed_sources "\n" hashed_list)
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/hashed_sources.txt CONTENT "${hashed_list}" @ONLY)
 add_library(stepladder_rung_main OBJECT bench/rung/main.cpp)
-target_compile_options(stepladder_rung_main PRIVATE ${optimise_little})
+target_compile_options(stepladder_rung_main PRIVATE ${optimise_least})
 target_compile_definitions(stepladder_rung_main PRIVATE STEPLADDER_VERSION="${PROJECT_VERSION}")
 target_link_libraries(stepladder_rung_main PRIVATE libstepladder)
 
