@@ -487,9 +487,7 @@ int measure(const MeasureOptions& options, Plan plan, const DeviceProbe& probe) 
     return 128 + e.signal;
   }
   const bool late = text_at(stopped, "reason") == "max_time";
-  if (text_at(stopped, "reason") == "failed" && std::ranges::any_of(file.results().runs, [](const Run& run) {
-        return run.status != Status::ok && run.status != Status::unsupported;
-      }))
+  if (text_at(stopped, "reason") == "failed" && exit_code_of(file.results()) == kExitFailed)
     notice(cat("every rung has failed in some round, so no further one begins: `",
                resuming(file.results(), place_of(options), {"--retry-failed"}), "` runs those again"));
   file.finish(std::move(stopped), exit_code_of);

@@ -22,8 +22,8 @@ bool is_rung(const ResultRow& row) {
   return row.peer.empty() && !is_ablation(row.variant);
 }
 
-/// Of the rows on the fewest devices for which `among` holds, the one of the least median step on the
-/// workload of the most tokens a second; null where there is none.
+/// The row with the least median step, among those for which `among` holds: on the fewest devices, and there
+/// on the workload with the most tokens a second. Null where there is none.
 template <class Among>
 const ResultRow* fastest(const std::vector<ResultRow>& rows, Among among) {
   const auto key = [](const ResultRow& v) {
@@ -113,8 +113,9 @@ const ResultRow* rival_of(const Findings& file, const ResultRow& best) {
 
 /// What headline and card say of the fastest rung: that it is `fastest`, has the most tokens a second, or is
 /// no clear winner; and on how many devices.
-std::string claim_of(const Findings& file, const ResultRow& best, const char* fastest) {
-  return cat(rival_of(file, best)          ? "No clear winner"
+std::string claim_of(const Findings& file, const ResultRow& best, const ResultRow* rival,
+                     const char* fastest) {
+  return cat(rival                         ? "No clear winner"
              : several_batches(file, best) ? "Most tokens a second"
                                            : fastest,
              on_devices(file, best));
@@ -357,7 +358,7 @@ Answer answer_of(const Findings& file, bool ratios_only) {
   Answer answer;
   const ResultRow* rival = rival_of(file, *best);
   answer.gist = printable(
-      cat(claim_of(file, *best, "Fastest"), best->rounds < 2 ? " in one round: " : ": ", best->variant,
+      cat(claim_of(file, *best, rival, "Fastest"), best->rounds < 2 ? " in one round: " : ": ", best->variant,
           batches ? cat(" at B=", best->config["B"].dump()) : "", in_brackets(rival)),
       400);
   answer.text = answer.gist;
@@ -392,10 +393,11 @@ std::vector<Fact> facts_of(const NamedFindings& one, const std::vector<NamedFind
   append(all, others);
   std::vector<Fact> facts;
   if (!ratios_only) {
+    const ResultRow* rival = rival_of(file, *best);
     const std::string rate = cat(rounded(n.tokens_per_second.value), " tokens/s"),
                       step = cat(sized(n.median_step_ms.value), " ms"),
-                      claim = claim_of(file, *best, "Fastest step"),
-                      whose = printable(cat("; ", best->variant, in_brackets(rival_of(file, *best))), 400);
+                      claim = claim_of(file, *best, rival, "Fastest step"),
+                      whose = printable(cat("; ", best->variant, in_brackets(rival)), 400);
     facts.push_back(several_batches(file, *best) ? Fact{claim, rate, step + " a step" + whose}
                                                  : Fact{claim, step, rate + whose});
   }
