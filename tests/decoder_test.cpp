@@ -65,7 +65,7 @@ TEST(Decoder, DrawsTheTokensThatPassesOverAllPositionsDraw) {
 }
 
 TEST(Decoder, AgreesWithTheTrainerIn16Bits) {
-  for (const char* rung : {"05_mixed_precision", "13_cuda_graphs", "08_untied_head"})
+  for (const char* rung : {"05_mixed_precision", "13_cuda_graphs", "relu_squared", "untied_head"})
     for (const DType half : {DType::bf16, DType::f16}) {
       Trained model(rung, half);
       const auto expected = model.by_trainer(kPrompt), logits = model.by_decoder(kPrompt);
@@ -100,7 +100,7 @@ TEST(Decoder, ANewTokenTakesOnePosition) {
 }
 
 TEST(Decoder, ATextThatDiffersFromTheLastIsReadFromThereOn) {
-  Trained model("08_untied_head"), fresh("08_untied_head");
+  Trained model("03_rotary"), fresh("03_rotary");
   const std::vector<int32_t> texts[] = {{1, 2, 3, 4, 5}, {1, 2, 9}, {1, 2, 9, 4}, {8, 2}, {8, 2}};
   for (const std::vector<int32_t>& text : texts) {
     fresh.decoder->restart();
@@ -110,7 +110,7 @@ TEST(Decoder, ATextThatDiffersFromTheLastIsReadFromThereOn) {
 }
 
 TEST(Decoder, MeasuresTheMeanLossOfTheLastTokens) {
-  for (const char* rung : {"04_pinned_loader", "07_soft_cap"}) {
+  for (const char* rung : {"04_pinned_loader", "soft_cap"}) {
     Trained model(rung);
     std::vector<int32_t> text(static_cast<size_t>(model.run.config.T) + 1);
     std::iota(text.begin(), text.end(), 1);
@@ -127,7 +127,7 @@ TEST(Decoder, MeasuresTheMeanLossOfTheLastTokens) {
 }
 
 TEST(Decoder, CapsLogitsAsTheTrainerDoes) {
-  Trained model("08_untied_head");
+  Trained model("soft_cap");
   for (const NamedTensor& p :
        model.run.trainer->tensors().params.each())  // scales logits so that they are capped
     if (p.name == "ln_f.weight") (*model.run.ops)(Affine{p.tensor, p.tensor, 60.0F, 0.0F});

@@ -103,7 +103,7 @@ def stand_in(name: str, words: list[str]) -> int:
     own = "--ladder" in words and not learning and "--peer" not in words
     added = (ADDED_TO_OWN if own else ADDED).get(kind, "").split()
     if kind in ("run", "tune", "ablate", "gate", "calibrate", "overhead") and not own and "--rungs" not in words:
-        of_run = "00,08" if learning else "00,13"
+        of_run = "00,03" if learning else "00,13"
         few = "13,15" if "--devices" in words else of_run if kind in ("run", "tune") else "03" if kind == "ablate" else "13"
         added += ["--rungs", few]
     if "--tuned" in words:  # says how many steps

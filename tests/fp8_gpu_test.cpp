@@ -153,30 +153,6 @@ TEST_F(Fp8GpuTest, GeluAgreesButForNeighbours) {
   }
 }
 
-TEST_F(Fp8GpuTest, SquaredReluAgreesButForNeighbours) {
-  for (const auto& [N, C] : kShapes) {
-    for (const DType type : kTypes) {
-      SCOPED_TRACE(cat(name_of(type), ' ', N, 'x', C));
-      const float scale = type == DType::f8e4m3 ? 0x1p-4F : 0x1p-11F;
-      const std::vector<Array> arrays =
-          quantized(type, N, C, scale,
-                    {inout(reals({C}).as(DType::bf16)), reals({N, C}, -4.0F, 4.0F).as(DType::bf16),
-                     reals({N, C}).as(DType::bf16)});
-      const Call forward = CALL(QuantizeReluSquared{fp8(t[0], t[2], t[3]), fp8(t[1], t[2], t[3]), t[5]});
-      const Call backward =
-          CALL(QuantizeReluSquaredBackward{fp8(t[0], t[2], t[3]), fp8(t[1], t[2], t[3]), t[4], t[6], t[5]});
-      for (const Call& call : {forward, backward}) {
-        const auto expected = run(*cpu_, arrays, call), got = run_twice(arrays, call);
-        for (const size_t layout : {0, 1})
-          expect_neighbours(type, got[layout], expected[layout], layout, N * C / 1000);
-        expect_transposes(got[0], got[1], N, C);
-        expect_near(got[3], expected[3], {0.0F, 8.0F * kEps}, 3);
-        expect_near(got[4], expected[4], {8.0F * roundings(N) * kEps, 2.0F * epsilon_of(DType::bf16)}, 4);
-      }
-    }
-  }
-}
-
 /// Shapes (N,C) of LayerNorm: parts of a tile of rows and several tiles; rows for one warp and for many. The
 /// longest rows get a smaller tile; only very many rows get the largest tile.
 constexpr int64_t kNormShapes[][2] = {{16, 16},    {48, 80},     {80, 768},   {144, 1024}, {8208, 1600},

@@ -1394,12 +1394,12 @@ TEST_F(HarnessCli, PeersAreMeasuredInTurnsWithTheirRungs) {
 }
 
 TEST_F(HarnessCli, BesideTheLadderOfLearningPyTorchClimbsTheSameRungs) {
-  for (const char* name : {"01_muon", "04_separate_gelu"}) rung(name).write(folder_);
-  const Outcome outcome = stepladder(plan("--ladder learning --rungs 01,04 --rounds 1" + peers(FakeRung())));
+  for (const char* name : {"01_muon", "fp8_muon"}) rung(name).write(folder_);
+  const Outcome outcome = stepladder(plan("--ladder learning --rungs 01,fp8_muon --rounds 1" + peers(FakeRung())));
   ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   std::string order;
   for (const stepladder::Run& run : results().runs) order += run.variant + " ";
-  EXPECT_EQ(order, "01_muon pytorch/01_muon 04_separate_gelu llmc ") << "PyTorch's GELU is by itself anyway";
+  EXPECT_EQ(order, "01_muon pytorch/01_muon fp8_muon llmc ") << "PyTorch has no fp8_muon";
 }
 
 TEST_F(HarnessCli, APeerThatCannotRunIsARow) {

@@ -20,6 +20,7 @@
 #include "tests/built.h"
 #include "tests/files.h"
 #include "tests/losses.h"
+#include "tests/trainers.h"
 
 namespace stepladder {
 
@@ -130,9 +131,9 @@ inline void expect_learning_parity(const std::string& name, const std::string& a
     expect_close(norms, reference["norms"].get<std::vector<double>>(), tolerance, name + ", norm");
 }
 
-/// Expects parity of a rung. A trainer beside the ladder learns what its parent does.
+/// Expects parity of a rung.
 inline void expect_learning_parity(const Rung& rung, Ops& ops, DType half, double tolerance) {
-  expect_learning_parity(rung.name, rung.beside ? rung.parent : rung.name, ops, half, tolerance);
+  expect_learning_parity(rung.name, algorithm_of(rung), ops, half, tolerance);
 }
 
 }  // namespace stepladder

@@ -139,7 +139,7 @@ TEST(Generate, FeedsWhatItDrewBack) {
 }
 
 TEST(Generate, CountsLogitsAsATrainerCapsThem) {
-  Speaker capped(500, "07_soft_cap"), plain(500, "06_zero_projections");
+  Speaker capped(500, "soft_cap"), plain(500, "03_rotary");
   const std::vector<int32_t> prompt = {1, 2, 3};
   for (Speaker* speaker : {&capped, &plain})  // scales logits so that they are capped
     for (const NamedTensor& p : speaker->trainer->tensors().params.each())

@@ -30,4 +30,10 @@ inline double rounding_of(const Rung& rung) {
   return std::isfinite(rung.tolerance) ? rung.tolerance : ladder().find("13_cuda_graphs").tolerance;
 }
 
+/// The trainer whose losses a rung gives but for rounding: its parent where it computes the same in FP8 or on
+/// several devices, else itself.
+inline const std::string& algorithm_of(const Rung& rung) {
+  return rung.math == MathMode::fp8 || rung.sharded ? rung.parent : rung.name;
+}
+
 }  // namespace stepladder

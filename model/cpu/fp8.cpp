@@ -4,7 +4,6 @@
 
 #include "model/cpu/cpu.h"
 #include "model/cpu/gelu.h"
-#include "model/cpu/relu.h"
 
 namespace stepladder {
 namespace {
@@ -127,20 +126,6 @@ void QuantizeGeluBackward::run(Cpu& cpu) const {
     } else {
       quantize([fx = floats<T>(x)](int64_t i) { return gelu_slope(fx[i]); });
     }
-  });
-}
-
-void QuantizeReluSquared::run(Cpu& cpu) const {
-  with_float_type(x.dtype, [&]<class T>(T) {
-    const auto fx = floats<T>(x);
-    quantize_values(cpu, q, qt, rows_of(x), x.cols(), [=](int64_t i) { return relu_squared(fx[i]); });
-  });
-}
-
-void QuantizeReluSquaredBackward::run(Cpu& cpu) const {
-  with_sum_type(dout, dbias, [&]<class T, class Sum>(T, Sum) {
-    const auto fx = floats<T>(x);
-    quantize_gradient<T, Sum>(cpu, q, qt, dbias, dout, [=](int64_t i) { return relu_squared_slope(fx[i]); });
   });
 }
 

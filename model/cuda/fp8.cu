@@ -7,7 +7,6 @@
 #include "model/cuda/fp8.cuh"
 #include "model/cuda/gelu.cuh"
 #include "model/cuda/kernels.cuh"
-#include "model/cuda/relu.cuh"
 #include "model/cuda/wide.cuh"
 
 namespace stepladder {
@@ -338,16 +337,6 @@ void QuantizeGeluBackward::run(Cuda& cuda) const {
     const Pointers<BFloat16, 2> in{{from, x.ptr<BFloat16>()}};
     quantize_values(cuda, kName, q, qt, dbias, Values<GeluBackwardFunctor, 2>{in}, dout, 1);
   }
-}
-
-void QuantizeReluSquared::run(Cuda& cuda) const {
-  quantize_values(cuda, kName, q, qt, {}, Values<ReluSquared, 1>{{{x.ptr<BFloat16>()}}}, x, 1);
-}
-
-void QuantizeReluSquaredBackward::run(Cuda& cuda) const {
-  stepladder::check(wide(x), kName, ": ", x, " is not aligned to ", kWideBytes, " bytes");
-  const Pointers<BFloat16, 2> in{{dout.ptr<BFloat16>(), x.ptr<BFloat16>()}};
-  quantize_values(cuda, kName, q, qt, dbias, Values<ReluSquaredBackwardFunctor, 2>{in}, dout, 1);
 }
 
 void QuantizeToFit::run(Cuda& cuda) const {

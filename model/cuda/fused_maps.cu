@@ -2,7 +2,6 @@
 #include "model/cuda/cuda.h"
 #include "model/cuda/gelu.cuh"
 #include "model/cuda/kernels.cuh"
-#include "model/cuda/relu.cuh"
 #include "model/cuda/wide.cuh"
 
 namespace stepladder {
@@ -151,6 +150,15 @@ void elementwise(Cuda& cuda, const Tensor& out, const In&... in) {
     map_packs<T, width()>(cuda.queue, out.rows(), out.cols(), f);
   });
 }
+
+struct ReluSquared {  // max(x, 0)^2; NaN stays NaN
+  __device__ float operator()(const float (&x)[1]) const { return x[0] < 0.0F ? 0.0F : x[0] * x[0]; }
+};
+struct ReluSquaredBackwardFunctor {  // dout * 2 max(x, 0)
+  __device__ float operator()(const float (&dout_x)[2]) const {
+    return dout_x[0] * 2.0F * (dout_x[1] < 0.0F ? 0.0F : dout_x[1]);
+  }
+};
 
 }  // namespace
 

@@ -83,26 +83,6 @@ struct QuantizeGeluBackward {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// q and qt, the FP8 copies of v = max(x, 0)^2 and of its transpose.
-struct QuantizeReluSquared {
-  static constexpr const char* kName = "quantize_relu_squared";
-  Tensor q, qt, x;
-  void check() const { expect(*this, quantized_fit(q, qt, x) && one_float_type(x)); }
-  Work work() const { return {OpKind::elementwise, {x}, {q, qt}}; }
-  void run(Cpu&) const, run(Cuda&) const;
-};
-
-/// q and qt, the FP8 copies of v = dout * 2 max(x, 0) and of its transpose; dbias (C) += sum_n v.
-struct QuantizeReluSquaredBackward {
-  static constexpr const char* kName = "quantize_relu_squared_backward";
-  Tensor q, qt, dbias, dout, x;
-  void check() const {
-    expect(*this, quantized_fit(q, qt, dout) && alike(x, dout) && sums_per_column(dout, dbias));
-  }
-  Work work() const { return {OpKind::elementwise, {dout, x, dbias}, {q, qt, dbias}}; }
-  void run(Cpu&) const, run(Cuda&) const;
-};
-
 /// LinearForward and QuantizeGelu in one op: y = x w^T + b of e4m3 x (N,K), w (C,K); e4m3 q, qt of v =
 /// gelu(y), and slopes. With slopes, y is scratch: on CUDA it may stay unwritten, and gelu() is then applied
 /// before y is rounded.

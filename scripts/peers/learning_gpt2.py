@@ -16,7 +16,7 @@ SOFT_CAP = 30.0  # of logits
 
 @dataclass
 class Changes(Features):
-    """The changes that a rung makes; each rung keeps those of the rungs before it."""
+    """The changes that a rung makes to GPT-2 and AdamW."""
 
     muon: bool = False  # the blocks' matrices are updated by Muon
     qk_norm: bool = False  # each head of queries and keys is divided by its root mean square

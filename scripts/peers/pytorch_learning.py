@@ -32,14 +32,14 @@ def features_of(settings, device):
     if settings.dtype == "fp16":
         raise UnsupportedError("PyTorch's ladder of learning trains in bf16 alone: leave --dtype fp16 out")
 
-    def climbed(rung: str) -> bool:
-        return settings.rung >= rung
+    def made(change: str) -> bool:
+        """Whether the rung makes it: a step of the ladder that is at or below the rung, or the rung itself."""
+        return change == settings.rung or change[0].isdigit() and change < settings.rung
 
     return Changes(tf32=True, fused_adamw=True, pinned=True, half=torch.bfloat16, compile=settings.compile_mode, flash=True,
-                   attention=settings.attention, padded=True, shape_padding=True, muon=climbed("01_muon"),
-                   qk_norm=climbed("02_qk_norm"), rotary=climbed("03_rotary"), relu_squared=climbed("05_relu_squared"),
-                   zero_projections=climbed("06_zero_projections"), soft_cap=climbed("07_soft_cap"),
-                   untied_head=climbed("08_untied_head"))
+                   attention=settings.attention, padded=True, shape_padding=True, muon=made("01_muon"),
+                   qk_norm=made("02_qk_norm"), rotary=made("03_rotary"), zero_projections=made("zero_projections"),
+                   relu_squared=made("relu_squared"), soft_cap=made("soft_cap"), untied_head=made("untied_head"))
 
 
 class Run(pytorch_ladder.Run):

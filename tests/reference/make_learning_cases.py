@@ -16,19 +16,18 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-RUNGS = ("01_muon", "02_qk_norm", "03_rotary", "04_separate_gelu", "05_relu_squared", "06_zero_projections",
-         "07_soft_cap", "08_untied_head")
-NEEDED = {"04_separate_gelu": "05_relu_squared"}  # rungs left out together with a rung
+RUNGS = ("01_muon", "02_qk_norm", "03_rotary")
+BESIDE = ("zero_projections", "relu_squared", "soft_cap", "untied_head")  # each changes the last rung
 MUON_RATE, MUON_MOMENTUM, SOFT_CAP, ROTARY_BASE = 20.0, 0.95, 30.0, 10000.0
 MATRICES = ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
 
 
 def cases():
-    """The name of each trainer, and the rungs whose changes it has."""
+    """The name of each trainer, and the changes that it makes."""
     yield from ((rung, RUNGS[:i + 1]) for i, rung in enumerate(RUNGS))
     yield from ((f"only/{rung}", (rung,)) for rung in RUNGS)
-    for rung in RUNGS:
-        yield f"without/{rung}", tuple(r for r in RUNGS if r not in (rung, NEEDED.get(rung)))
+    yield from ((f"without/{rung}", tuple(r for r in RUNGS if r != rung)) for rung in RUNGS)
+    yield from ((name, (*RUNGS, name)) for name in BESIDE)
 
 
 def read_weights(path):
@@ -62,14 +61,14 @@ class Model:
             matrix = name.startswith("h.") and name.rsplit(".", 1)[0].split(".", 2)[2] in MATRICES and w.dim() == 2
             if matrix:
                 w = w.T  # (out,in), as in nn.Linear
-                if "c_proj" in name and "06_zero_projections" in changes:
+                if "c_proj" in name and "zero_projections" in changes:
                     w = torch.zeros_like(w)
             if matrix and "c_attn" in name:  # a matrix each for queries, keys and values
                 for part, of in zip("qkv", w.chunk(3)):
                     self.p[f"{name}.{part}"] = of
             else:
                 self.p[name] = w
-        if "08_untied_head" in changes:
+        if "untied_head" in changes:
             self.p["head"] = self.p["wte.weight"].flip(0)
         self.p = {name: w.clone().contiguous().requires_grad_() for name, w in self.p.items()}
 
@@ -96,10 +95,10 @@ class Model:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(B, T, C)
             x = x + F.linear(y, p[f"{h}.attn.c_proj.weight"], p[f"{h}.attn.c_proj.bias"])
             y = F.linear(norm(x, f"{h}.ln_2"), p[f"{h}.mlp.c_fc.weight"], p[f"{h}.mlp.c_fc.bias"])
-            y = F.relu(y).square() if "05_relu_squared" in changes else F.gelu(y, approximate="tanh")
+            y = F.relu(y).square() if "relu_squared" in changes else F.gelu(y, approximate="tanh")
             x = x + F.linear(y, p[f"{h}.mlp.c_proj.weight"], p[f"{h}.mlp.c_proj.bias"])
-        logits = F.linear(norm(x, "ln_f"), p["head" if "08_untied_head" in changes else "wte.weight"])
-        if "07_soft_cap" in changes:
+        logits = F.linear(norm(x, "ln_f"), p["head" if "untied_head" in changes else "wte.weight"])
+        if "soft_cap" in changes:
             logits = SOFT_CAP * torch.tanh(logits / SOFT_CAP)
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 

@@ -56,8 +56,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor res2 = arena.alloc("activations/res2", act, {L, B, T, C});  // res1 + attention
   Tensor ln2mean = arena.alloc("activations/ln2mean", f32, {L, B, T});
   Tensor ln2rstd = arena.alloc("activations/ln2rstd", f32, {L, B, T});
-  Tensor fch = arena.alloc("activations/fch", act, {L, B, T, 4 * C});
-  const NotGpt2 relu_squared{*this, "relu_squared"};
+  Tensor slopes = arena.alloc("activations/slopes", DType::f8e4m3, {L, B, T, 4 * C});  // gelu'(fch)
   Tensor lnfmean = arena.alloc("activations/lnfmean", f32, {B, T});
   Tensor lnfrstd = arena.alloc("activations/lnfrstd", f32, {B, T});
   Tensor logits = arena.alloc("activations/logits", act, {B, T, Vp});
@@ -117,13 +116,6 @@ struct Gpt2Trainer final : Trainer {
     ops(Zero{fp8.amax});
     fp8.update_scales(ops);
     fp8.quantize_weights(ops, weights);
-  }
-
-  // Projections begin at 0, so that each block begins as the identity.
-  void init(uint64_t seed) override {
-    Trainer::init(seed);
-    ops(Zero{params.attprojw});
-    ops(Zero{params.fcprojw});
   }
 
   // ---- one step ------------------------------------------------------------------------------------------
@@ -226,12 +218,11 @@ struct Gpt2Trainer final : Trainer {
       ops(Quantize{attproj.x, attproj.xt, atty[l]});
       ops(LinearForward{res2[l], attproj.x, attproj.w, weights.attprojb[l], res1[l]});
 
-      // fcact = max(fch, 0)^2, fch = layernorm(res2) W^T + b  (B,T,4C)
+      // fch = layernorm(res2) W^T + b, and gelu(fch)  (B,T,4C)
       ops(QuantizeLayerNorm{fc.x, fc.xt, ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]});
-      ops(LinearForward{fch[l], fc.x, fc.w, weights.fcb[l]});
-      ops(QuantizeReluSquared{fcproj.x, fcproj.xt, fch[l]});  // So et al. 2021
+      ops(LinearQuantizeGelu{fcproj.x, fcproj.xt, dfch, fc.x, fc.w, weights.fcb[l], slopes[l]});
 
-      // res1 of the next block = res2 + fcact W^T + b
+      // res1 of the next block = res2 + gelu(fch) W^T + b
       ops(LinearForward{res1[l + 1], fcproj.x, fcproj.w, weights.fcprojb[l], res2[l]});
     }
 
@@ -277,10 +268,9 @@ struct Gpt2Trainer final : Trainer {
       const Fp8Linear to_qkv = fp8.at(Fp8Linears::kQkv, l), attproj = fp8.at(Fp8Linears::kAttproj, l);
       const Fp8Linear fc = fp8.at(Fp8Linears::kFc, l), fcproj = fp8.at(Fp8Linears::kFcproj, l);
 
-      // res1 of the next block = res2 + fcact W^T + b  (B,T,4C) <- (B,T,C)
+      // res1 of the next block = res2 + gelu(fch) W^T + b, and gelu  (B,T,4C) <- (B,T,C)
       ops(Matmul{grads.fcprojw[l], fcproj.dyt, fcproj.xt, MatOp::NT, write});
-      ops(Matmul{dfch, fcproj.dy, fcproj.wt, MatOp::NT});
-      ops(QuantizeReluSquaredBackward{fc.dy, fc.dyt, grads.fcb[l], dfch, fch[l]});
+      ops(LinearQuantizeGeluBackward{fc.dy, fc.dyt, grads.fcb[l], dfch, fcproj.dy, fcproj.wt, slopes[l]});
 
       // fch = ln2 W^T + b  (B,T,C) <- (B,T,4C)
       ops(Matmul{dln, fc.dy, fc.wt, MatOp::NT});

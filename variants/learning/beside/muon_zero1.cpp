@@ -104,8 +104,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor ln2mean = arena.alloc("activations/ln2mean", f32, {L, B, T});
   Tensor ln2rstd = arena.alloc("activations/ln2rstd", f32, {L, B, T});
   Tensor fch = arena.alloc("activations/fch", act, {L, B, T, 4 * C});
-  Tensor fcact = arena.alloc("activations/fcact", act, {L, B, T, 4 * C});
-  const NotGpt2 relu_squared{*this, "relu_squared"};
+  Tensor fcgelu = arena.alloc("activations/fcgelu", act, {L, B, T, 4 * C});
   Tensor lnf = arena.alloc("activations/lnf", act, {B, T, C});
   Tensor lnfmean = arena.alloc("activations/lnfmean", f32, {B, T});
   Tensor lnfrstd = arena.alloc("activations/lnfrstd", f32, {B, T});
@@ -192,13 +191,6 @@ struct Gpt2Trainer final : Trainer {
     copy(weights.all(), whole.params.all());
     for (const auto& [all, mine] : spread()) copy(mine->all(), parts(*all).all());
     ops(Zero{scratch.x});  // which the search reads
-  }
-
-  // Projections begin at 0, so that each block begins as the identity.
-  void init(uint64_t seed) override {
-    Trainer::init(seed);
-    ops(Zero{whole.params.attprojw});
-    ops(Zero{whole.params.fcprojw});
   }
 
   void gather_state() override {
@@ -311,12 +303,11 @@ struct Gpt2Trainer final : Trainer {
 
       ops(LayerNormForward{ln2[l], ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]});
 
-      // fcact = max(fch, 0)^2, fch = ln2 W^T + b  (B,T,4C)
-      ops(LinearForward{fch[l], ln2[l], weights.fcw[l], weights.fcb[l]});
-      ops(ReluSquaredForward{fcact[l], fch[l]});  // So et al. 2021
+      // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
+      ops(LinearGeluForward{fcgelu[l], fch[l], ln2[l], weights.fcw[l], weights.fcb[l]});
 
-      // res1 of the next block = res2 + fcact W^T + b
-      ops(LinearForward{res1[l + 1], fcact[l], weights.fcprojw[l], weights.fcprojb[l], res2[l]});
+      // res1 of the next block = res2 + fcgelu W^T + b
+      ops(LinearForward{res1[l + 1], fcgelu[l], weights.fcprojw[l], weights.fcprojb[l], res2[l]});
     }
 
     ops.phase("classifier");
@@ -355,14 +346,13 @@ struct Gpt2Trainer final : Trainer {
     for (int64_t l = L - 1; l >= 0; --l) {
       ops.phase("backward block", l);
 
-      // res1 of the next block = res2 + fcact W^T + b  (B,T,4C) <- (B,T,C)
-      ops(Matmul{dfch, dres, weights.fcprojw[l], MatOp::NN});
-      ops(Matmul{grads.fcprojw[l], dres, fcact[l], MatOp::TN, write});
-      ops(ReluSquaredBackward{dfch, dfch, fch[l]});
+      // res1 of the next block = res2 + gelu(fch) W^T + b  (B,T,4C) <- (B,T,C)
+      ops(LinearGeluBackward{dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], write});
+      ops(Matmul{grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, write});
 
       // fch = ln2 W^T + b  (B,T,C) <- (B,T,4C)
       ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
-      if (l > 0) ops(LinearWeightBackward{grads.fcw[l], grads.fcb[l], dfch, ln2[l], write});
+      if (l > 0) ops(Matmul{grads.fcw[l], dfch, ln2[l], MatOp::TN, write});
 
       // LayerNorm, and the bias gradient of the projection before it: dres summed over its rows
       ops(LayerNormBackward{dres, NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
@@ -400,7 +390,7 @@ struct Gpt2Trainer final : Trainer {
 
     // These weight gradients could wait until wte's gradient, the largest, is being reduced.
     ops.phase("backward block", 0);
-    ops(LinearWeightBackward{grads.fcw[0], grads.fcb[0], dfch, ln2[0], write});
+    ops(Matmul{grads.fcw[0], dfch, ln2[0], MatOp::TN, write});
     ops(LinearWeightBackward{grads.qkvw[0], grads.qkvb[0], dqkv, ln1[0], write});
     if (reduce) {
       ops.phase("gradient reduction");

@@ -26,7 +26,7 @@ struct Gpt2Trainer final : Trainer {
   // Precision of f32 GEMMs: full, or inputs rounded to TF32. From 05 on used only with --dtype fp32.
   const Precision precision = Precision::tf32;
 
-  // Parameters that AdamW updates, in f32, and their copy that the passes read.
+  // Parameters that AdamW updates, in f32, and their copy that the passes read. wte is the output head too.
   Params params{arena, "params", config, f32, Vp};
   Params weights{arena, "weights", config, act, Vp};
   // Gradients of several micro-batches add up in f32: in bf16 a sum stops growing at 256 times a term.
@@ -35,10 +35,6 @@ struct Gpt2Trainer final : Trainer {
   ParameterGroup muon_m{arena, "muon_m", f32, params.where(is_block_matrix)};
   ParameterGroup adam_m{arena, "adam_m", f32, params.where(std::not_fn(is_block_matrix))};
   ParameterGroup adam_v{arena, "adam_v", f32, adam_m};
-
-  // The output head has a matrix of its own (Vp,C) in each of these groups, and wte is only looked up.
-  Tensor head = weights.untie_head(), dhead = grads.untie_head();
-  Tensor updated[3] = {params.untie_head(), adam_m.untie_head(), adam_v.untie_head()};
 
   // The batch, its loss, and the global norm of its gradients.
   Tensor tokens = arena.alloc("batch/tokens", i32, {B, T});
@@ -63,8 +59,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor ln2mean = arena.alloc("activations/ln2mean", f32, {L, B, T});
   Tensor ln2rstd = arena.alloc("activations/ln2rstd", f32, {L, B, T});
   Tensor fch = arena.alloc("activations/fch", act, {L, B, T, 4 * C});
-  Tensor fcact = arena.alloc("activations/fcact", act, {L, B, T, 4 * C});
-  const NotGpt2 relu_squared{*this, "relu_squared"};
+  Tensor fcgelu = arena.alloc("activations/fcgelu", act, {L, B, T, 4 * C});
   Tensor lnf = arena.alloc("activations/lnf", act, {B, T, C});
   Tensor lnfmean = arena.alloc("activations/lnfmean", f32, {B, T});
   Tensor lnfrstd = arena.alloc("activations/lnfrstd", f32, {B, T});
@@ -118,13 +113,6 @@ struct Gpt2Trainer final : Trainer {
     for (const AdamWTensor& t : adamw) ops(Copy{t.param_copy, t.w});
     for (const MuonTensor& t : muon) ops(Copy{t.param_copy, t.w});
     ops(Zero{scratch.x});  // which the search reads
-  }
-
-  // Projections begin at 0, so that each block begins as the identity.
-  void init(uint64_t seed) override {
-    Trainer::init(seed);
-    ops(Zero{params.attprojw});
-    ops(Zero{params.fcprojw});
   }
 
   // ---- one step ------------------------------------------------------------------------------------------
@@ -216,17 +204,16 @@ struct Gpt2Trainer final : Trainer {
 
       ops(LayerNormForward{ln2[l], ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]});
 
-      // fcact = max(fch, 0)^2, fch = ln2 W^T + b  (B,T,4C)
-      ops(LinearForward{fch[l], ln2[l], weights.fcw[l], weights.fcb[l]});
-      ops(ReluSquaredForward{fcact[l], fch[l]});  // So et al. 2021
+      // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
+      ops(LinearGeluForward{fcgelu[l], fch[l], ln2[l], weights.fcw[l], weights.fcb[l]});
 
-      // res1 of the next block = res2 + fcact W^T + b
-      ops(LinearForward{res1[l + 1], fcact[l], weights.fcprojw[l], weights.fcprojb[l], res2[l]});
+      // res1 of the next block = res2 + fcgelu W^T + b
+      ops(LinearForward{res1[l + 1], fcgelu[l], weights.fcprojw[l], weights.fcprojb[l], res2[l]});
     }
 
     ops.phase("classifier");
     ops(LayerNormForward{lnf, lnfmean, lnfrstd, res1[L], weights.lnfw, weights.lnfb});
-    ops(Matmul{logits, lnf, head, MatOp::NT});  // (B,T,Vp)
+    ops(Matmul{logits, lnf, weights.wte, MatOp::NT});  // (B,T,Vp)
   }
 
   // Logits count as 30 tanh(logits / 30): none is above 30 (Gemma Team 2024).
@@ -254,8 +241,8 @@ struct Gpt2Trainer final : Trainer {
     ops(CrossEntropyForwardBackward{losses, dlogits, targets, V, dloss, soft_cap()});
     ops(AddMean{loss, losses});
 
-    ops(Matmul{dln, dlogits, head, MatOp::NN});
-    ops(Matmul{dhead, dlogits, lnf, MatOp::TN, write});
+    ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
+    ops(Matmul{grads.wte, dlogits, lnf, MatOp::TN, write});
     ops(Zero{dres});
     // This also sums dres over its rows, into the bias gradient of the last block's projection.
     ops(LayerNormBackward{dres, NormParams{grads.lnfw, grads.lnfb}, grads.fcprojb[L - 1], dln,
@@ -264,14 +251,13 @@ struct Gpt2Trainer final : Trainer {
     for (int64_t l = L - 1; l >= 0; --l) {
       ops.phase("backward block", l);
 
-      // res1 of the next block = res2 + fcact W^T + b  (B,T,4C) <- (B,T,C)
-      ops(Matmul{dfch, dres, weights.fcprojw[l], MatOp::NN});
-      ops(Matmul{grads.fcprojw[l], dres, fcact[l], MatOp::TN, write});
-      ops(ReluSquaredBackward{dfch, dfch, fch[l]});
+      // res1 of the next block = res2 + gelu(fch) W^T + b  (B,T,4C) <- (B,T,C)
+      ops(LinearGeluBackward{dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], write});
+      ops(Matmul{grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, write});
 
       // fch = ln2 W^T + b  (B,T,C) <- (B,T,4C)
       ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
-      ops(LinearWeightBackward{grads.fcw[l], grads.fcb[l], dfch, ln2[l], write});
+      ops(Matmul{grads.fcw[l], dfch, ln2[l], MatOp::TN, write});
 
       // LayerNorm, and the bias gradient of the projection before it: dres summed over its rows
       ops(LayerNormBackward{dres, NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,

@@ -59,7 +59,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor ln2mean = arena.alloc("activations/ln2mean", f32, {L, B, T});
   Tensor ln2rstd = arena.alloc("activations/ln2rstd", f32, {L, B, T});
   Tensor fch = arena.alloc("activations/fch", act, {L, B, T, 4 * C});
-  Tensor fcact = arena.alloc("activations/fcact", act, {L, B, T, 4 * C});
+  Tensor fcgelu = arena.alloc("activations/fcgelu", act, {L, B, T, 4 * C});
   Tensor lnf = arena.alloc("activations/lnf", act, {B, T, C});
   Tensor lnfmean = arena.alloc("activations/lnfmean", f32, {B, T});
   Tensor lnfrstd = arena.alloc("activations/lnfrstd", f32, {B, T});
@@ -116,6 +116,12 @@ struct Gpt2Trainer final : Trainer {
   }
 
   // ---- one step ------------------------------------------------------------------------------------------
+  // Projections begin at 0, so that each block begins as the identity.
+  void init(uint64_t seed) override {
+    Trainer::init(seed);
+    ops(Zero{params.attprojw});
+    ops(Zero{params.fcprojw});
+  }
 
   void step(Loader& data, int64_t step, float lr) override {
     for (int micro = 0; micro < hyper.accumulate; ++micro) {
@@ -204,12 +210,11 @@ struct Gpt2Trainer final : Trainer {
 
       ops(LayerNormForward{ln2[l], ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]});
 
-      // fcact = gelu(fch), fch = ln2 W^T + b  (B,T,4C)
-      ops(LinearForward{fch[l], ln2[l], weights.fcw[l], weights.fcb[l]});
-      ops(GeluForward{fcact[l], fch[l]});
+      // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
+      ops(LinearGeluForward{fcgelu[l], fch[l], ln2[l], weights.fcw[l], weights.fcb[l]});
 
-      // res1 of the next block = res2 + fcact W^T + b
-      ops(LinearForward{res1[l + 1], fcact[l], weights.fcprojw[l], weights.fcprojb[l], res2[l]});
+      // res1 of the next block = res2 + fcgelu W^T + b
+      ops(LinearForward{res1[l + 1], fcgelu[l], weights.fcprojw[l], weights.fcprojb[l], res2[l]});
     }
 
     ops.phase("classifier");
@@ -248,14 +253,13 @@ struct Gpt2Trainer final : Trainer {
     for (int64_t l = L - 1; l >= 0; --l) {
       ops.phase("backward block", l);
 
-      // res1 of the next block = res2 + fcact W^T + b  (B,T,4C) <- (B,T,C)
-      ops(Matmul{dfch, dres, weights.fcprojw[l], MatOp::NN});
-      ops(Matmul{grads.fcprojw[l], dres, fcact[l], MatOp::TN, write});
-      ops(GeluBackward{dfch, dfch, fch[l]});
+      // res1 of the next block = res2 + gelu(fch) W^T + b  (B,T,4C) <- (B,T,C)
+      ops(LinearGeluBackward{dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], write});
+      ops(Matmul{grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, write});
 
       // fch = ln2 W^T + b  (B,T,C) <- (B,T,4C)
       ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
-      ops(LinearWeightBackward{grads.fcw[l], grads.fcb[l], dfch, ln2[l], write});
+      ops(Matmul{grads.fcw[l], dfch, ln2[l], MatOp::TN, write});
 
       // LayerNorm, and the bias gradient of the projection before it: dres summed over its rows
       ops(LayerNormBackward{dres, NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
