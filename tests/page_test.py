@@ -20,6 +20,7 @@ TESTS = Path(__file__).resolve().parent
 REPORTS = TESTS.parent / "reports"
 sys.path[:0] = [str(REPORTS), str(TESTS)]
 try:
+    import kept
     import page
     import report
     import results
@@ -683,15 +684,25 @@ class Renewed(unittest.TestCase):
             self.assertEqual((status, kept.decode(), said.count("\n")), (2, text, 1), said)
         self.assertEqual(self.renewed(self.MARKS, profile())[0], 2, "no results to make tables of")
 
-    def test_the_readme_has_the_tables_of_the_kept_results(self):
-        readme = REPORTS.parent / "README.md"
+    def test_docs_have_the_tables_of_the_kept_results(self):
+        docs = REPORTS.parent / "docs/results.md"
         with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "README.md").write_bytes(readme.read_bytes())
-            done = stepladder(Path(folder), "report", REPORTS / "h200/results.jsonl.gz", "--out", "out", "--into", "README.md",
+            Path(folder, "results.md").write_bytes(docs.read_bytes())
+            done = stepladder(Path(folder), "report", REPORTS / "h200/results.jsonl.gz", "--out", "out", "--into", "results.md",
                               python="true")
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertEqual(Path(folder, "README.md").read_text(), readme.read_text(),
-                             "stepladder report reports/h200/results.jsonl.gz --into README.md renews it")
+            self.assertEqual(Path(folder, "results.md").read_text(), docs.read_text(),
+                             "stepladder report reports/h200/results.jsonl.gz --into docs/results.md renews it")
+
+    def test_the_readme_has_the_step_times_of_the_kept_results(self):
+        steps = next(part["result"] for part in kept.parts(REPORTS / "h200/results.jsonl.gz") if part["name"] == "ladder")
+        measured = {row["variant"]: row["median_step_ms"]["value"] for row in steps["variants"]}
+        table = (REPORTS.parent / "README.md").read_text().partition("**The ladder of time**")[2].partition("**Beside others**")[0]
+        rows = re.findall(r"^\| `(\w+)`[^|]*\| ([\d.]+) \| ([\d.]+) \|", table, re.MULTILINE)
+        self.assertGreater(len(rows), 5)
+        for rung, ms, times in rows:
+            self.assertAlmostEqual(float(ms), measured[rung], delta=0.051, msg=rung)
+            self.assertAlmostEqual(float(times), measured["00_fp32_baseline"] / measured[rung], delta=0.051, msg=rung)
 
 
 class Hostile(unittest.TestCase):

@@ -5,9 +5,10 @@ model.safetensors, config.json   the weights before the first step, as Hugging F
 tokens.bin                       the batches, one after the other, in llm.c's format
 losses.json                      hyperparameters, and each step's loss and gradient norm before clipping
 
-The default is the tiny model under tests/data/hf_parity. The same for GPT-2 124M on a GPU:
+The default is the tiny model under tests/data/hf_parity. The same for GPT-2 124M on a GPU, at a
+rate at which rounding doesn't grow from step to step:
 
-    make_checkpoint_cases.py --model gpt2 --device cuda --batch 4 --seq 1024 --out /tmp/hf_parity
+    make_checkpoint_cases.py --model gpt2 --device cuda --batch 4 --seq 1024 --lr 1e-4 --out /tmp/hf_parity
 
 Needs torch and transformers. fp32 throughout, TF32 off. Weights are random, biases and LayerNorm too, so that no
 two tensors can be confused unseen.
@@ -29,7 +30,7 @@ MODELS = {
     "gpt2-large": {"n_layer": 36, "n_head": 20, "n_embd": 1280},
     "gpt2-xl": {"n_layer": 48, "n_head": 25, "n_embd": 1600},
 }
-HYPER = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1, "grad_clip": 1.0}
+HYPER = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1, "grad_clip": 1.0}
 
 
 def build(name: str) -> GPT2LMHeadModel:
@@ -52,6 +53,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--seq", type=int, default=16)
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--out", type=Path, default=default)
     args = parser.parse_args()
 
@@ -74,7 +76,7 @@ def main() -> None:
             {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": HYPER["weight_decay"]},
             {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
         ],
-        lr=HYPER["lr"], betas=(HYPER["beta1"], HYPER["beta2"]), eps=HYPER["eps"],
+        lr=args.lr, betas=(HYPER["beta1"], HYPER["beta2"]), eps=HYPER["eps"],
     )
     losses, norms = [], []
     for step in range(args.steps):
@@ -89,7 +91,7 @@ def main() -> None:
         print(f"step {step} loss {losses[-1]:.6f} norm {norms[-1]:.6f}")
 
     made_by = {"torch": torch.__version__, "device": args.device}
-    text = json.dumps({"B": args.batch, "T": args.seq, **HYPER, "losses": losses, "norms": norms, "made_by": made_by})
+    text = json.dumps({"B": args.batch, "T": args.seq, "lr": args.lr, **HYPER, "losses": losses, "norms": norms, "made_by": made_by})
     (args.out / "losses.json").write_text(text + "\n")
 
 
