@@ -7,7 +7,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +15,11 @@
 
 #include "model/fd.h"
 #include "tests/files.h"
+
+// Declared here because <sys/mount.h> of glibc 2.35 and the first 2.36 clashes with <linux/fs.h>.
+extern "C" int mount(const char* source, const char* target, const char* type, unsigned long flags,
+                     const void* data) noexcept;
+extern "C" int umount(const char* target) noexcept;
 
 namespace {
 int flushed_folders = 0;
