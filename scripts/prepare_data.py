@@ -23,6 +23,7 @@ import io
 import lzma
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -91,14 +92,17 @@ def write(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def call(*command: str, cwd: Path) -> None:
+def call(*command: str, cwd: Path = Path(), stdin: bytes = b"") -> bytes:
+    """What the command prints."""
     try:
-        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, timeout=300)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unavailable(f"{command[0]}: {error}") from None
     if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit status {done.returncode}"]
+        printed = (done.stderr or done.stdout).decode(errors="replace").strip()
+        lines = printed.splitlines() or [f"exit status {done.returncode}"]
         raise Unavailable(f"{' '.join(command[:3])}: {lines[-1]}")
+    return done.stdout
 
 
 # ---- vocabulary ------------------------------------------------------------------------------------------------
@@ -201,13 +205,18 @@ def read_r_database(stem: Path) -> dict[str, list[str]]:
 
 def files_of(deb: bytes, wanted=lambda name: True):
     """The names and contents of a Debian package's files whose names are `wanted`: it is an ar archive, whose member
-    data.tar.xz has them."""
+    data.tar.xz has them, or in Ubuntu's data.tar.zst, which Python opens only from 3.14 on, dpkg-deb everywhere."""
     at = len(b"!<arch>\n")
     try:
         while not deb[at : at + 16].startswith(b"data.tar"):
             size = int(deb[at + 48 : at + 58])
             at += 60 + size + size % 2
-        with tarfile.open(fileobj=io.BytesIO(deb[at + 60 : at + 60 + int(deb[at + 48 : at + 58])])) as files:
+        data = deb[at + 60 : at + 60 + int(deb[at + 48 : at + 58])]
+        if deb.startswith(b"data.tar.zst", at):
+            if not shutil.which("dpkg-deb"):
+                raise Unavailable("the package is compressed by zstd, which takes dpkg-deb to open: install dpkg")
+            data = call("dpkg-deb", "--fsys-tarfile", "-", stdin=deb)
+        with tarfile.open(fileobj=io.BytesIO(data)) as files:
             for member in files:
                 if member.isfile() and ".." not in Path(member.name).parts and wanted(member.name):
                     yield member.name, files.extractfile(member).read()

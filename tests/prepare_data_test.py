@@ -2,6 +2,8 @@
 
 import contextlib
 import io
+import shutil
+import subprocess
 import sys
 import tarfile
 import unittest
@@ -145,6 +147,21 @@ class DebianPackage(unittest.TestCase):
         prepare_data.unpack(self.package("./usr/share/text", "../outside"), self.folder)
         self.assertEqual((self.folder / "usr/share/text").read_text(), "./usr/share/text")
         self.assertFalse((self.folder.parent / "outside").exists())
+
+    @unittest.skipUnless(shutil.which("dpkg-deb"), "no dpkg-deb")
+    def test_one_compressed_as_ubuntu_s_are_is_unpacked_too(self):
+        tree, deb = self.folder.parent / "tree", self.folder.parent / "package.deb"
+        prepare_data.write(tree / "DEBIAN/control",
+                           b"Package: a\nVersion: 1\nArchitecture: all\nMaintainer: b\nDescription: c\n")
+        prepare_data.write(tree / "usr/share/text", b"text")
+        subprocess.run(["dpkg-deb", "-Zzstd", "--build", tree, deb], check=True, capture_output=True)
+        prepare_data.unpack(deb.read_bytes(), self.folder)
+        self.assertEqual((self.folder / "usr/share/text").read_text(), "text")
+        with self.assertRaisesRegex(prepare_data.Unavailable, "dpkg-deb"):
+            prepare_data.unpack(deb.read_bytes()[:-40], self.folder)
+        with mock.patch("shutil.which", return_value=None):
+            with self.assertRaisesRegex(prepare_data.Unavailable, "zstd.*install dpkg"):
+                prepare_data.unpack(deb.read_bytes(), self.folder)
 
     def test_a_damaged_one_is_said_to_be(self):
         for damaged in (b"", b"!<arch>\n", self.package("./text")[:180]):
