@@ -1395,7 +1395,8 @@ TEST_F(HarnessCli, PeersAreMeasuredInTurnsWithTheirRungs) {
 
 TEST_F(HarnessCli, BesideTheLadderOfLearningPyTorchClimbsTheSameRungs) {
   for (const char* name : {"01_muon", "fp8_muon"}) rung(name).write(folder_);
-  const Outcome outcome = stepladder(plan("--ladder learning --rungs 01,fp8_muon --rounds 1" + peers(FakeRung())));
+  const Outcome outcome =
+      stepladder(plan("--ladder learning --rungs 01,fp8_muon --rounds 1" + peers(FakeRung())));
   ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   std::string order;
   for (const stepladder::Run& run : results().runs) order += run.variant + " ";

@@ -393,8 +393,8 @@ TEST_F(Multirank, RanksThatWouldGoOnFromDifferentCheckpointsAreRefused) {
 
 TEST_F(Multirank, RanksGoOnWithTheLossScaleOfTheFirst) {
   using Trainers = std::pair<std::string, std::vector<std::string>>;  // whose file the others resume
-  for (const auto& [saves, names] : {Trainers("15_multi_gpu", {"15_multi_gpu", "16_zero1"}),
-                                     Trainers("03_rotary", {"muon_zero1"})}) {
+  for (const auto& [saves, names] :
+       {Trainers("15_multi_gpu", {"15_multi_gpu", "16_zero1"}), Trainers("03_rotary", {"muon_zero1"})}) {
     // The second rank's file is at the same step but has no loss scale, since it was saved in bf16.
     for (const std::string dtype : {"fp16", "bf16"})
       run_alone(rung(saves, cat("--events 3 --steps 2 --checkpoint '", folder_ / dtype, "'"),
@@ -422,8 +422,7 @@ constexpr const char* kUntied = "tests/untied_trainer";
 constexpr const char* kSmall = " --layers 3 --channels 64 --heads 2 --vocabulary 600 ";
 
 TEST_F(Multirank, RanksThatOwnWholeMatricesLearnWhatOneLearns) {
-  for (const auto& [name, one] :
-       {std::pair(kUntied, kUntied), std::pair("muon_zero1", "03_rotary")}) {
+  for (const auto& [name, one] : {std::pair(kUntied, kUntied), std::pair("muon_zero1", "03_rotary")}) {
     for (const int ranks : {2, 4}) {
       const std::string evaluated = cat(kSmall, "--batch 2 --steps 30 --eval-every 10 --eval-batches 2 ");
       run_alone(eventful(one, cat(evaluated, "--accumulate ", ranks)));
@@ -439,8 +438,7 @@ TEST_F(Multirank, RanksThatOwnWholeMatricesLearnWhatOneLearns) {
 }
 
 TEST_F(Multirank, ATrainerOfItsOwnParametersResumesToTheLastBit) {
-  for (const auto& [name, one] :
-       {std::pair(kUntied, kUntied), std::pair("muon_zero1", "03_rotary")}) {
+  for (const auto& [name, one] : {std::pair(kUntied, kUntied), std::pair("muon_zero1", "03_rotary")}) {
     const auto train = [&](const char* trainer, int steps, const std::string& file, const std::string& more) {
       return eventful(trainer, cat(kSmall, "--steps ", steps, " --checkpoint '", folder_ / file, "' ", more));
     };
@@ -473,8 +471,8 @@ TEST_F(Multirank, RanksThatShareMuonSampleWhatOneSamples) {
   run(2, rung("muon_zero1", cat(kSmall, sampling, "--vocabulary 256 --data '", folder_ / "text.txt",
                                 "' --steps 4 --sample-every 4 --checkpoint '", checkpoint, "'")));
   const std::string told = read_file(folder_ / "out");
-  ASSERT_EQ(alone(cat("'", kBin, "/03_rotary' --backend cpu --vocab none --dtype fp32 --steps 0 ",
-                      sampling, "--resume '", checkpoint, "'")),
+  ASSERT_EQ(alone(cat("'", kBin, "/03_rotary' --backend cpu --vocab none --dtype fp32 --steps 0 ", sampling,
+                      "--resume '", checkpoint, "'")),
             0)
       << errors();
   const std::string sampled = read_file(folder_ / "out");
