@@ -113,6 +113,9 @@ def draw_cycles(data: Results):
     workloads = [workload for workload in data.ladders() if any(row.cycles for row in workload.rows)]
     if not workloads:
         return "no cycles were measured: only CUDA devices count them"
+    workloads = [workload for workload in workloads if any(row.previous for row in workload.rows)]
+    if not workloads:
+        return "no rung was measured beside one before it: --rungs with a range, such as 08-13, has both"
     fig, groups = panels(data, "Time and cycles", "gain over the rung before  ·  logarithmic", workloads,
                          _heights(workloads), left_of(data.rungs), 2.7)
     legend_above(fig, [Line2D([], [], **_TIME_MARK, label="time"), Line2D([], [], **_CYCLES_MARK, label="cycles")], 1.2)

@@ -43,9 +43,9 @@ def _set_axes(above, axes: list, trained: list[Row]) -> None:
         else:
             ax.set_xlim(0, 1.05 * max(ends) or 1)
     above.tick_params(axis="x", labelbottom=above is axes[-1])
-    begun = 0 if logarithmic else 0.04 * max(ends)  # the steep start of a long curve would flatten the rest
+    begun = 0 if logarithmic else 0.08 * max(ends)  # the steep start would flatten the rest
     losses = [loss for curve in curves for seconds, loss in _drawn(curve, logarithmic)
-              if seconds >= begun or len(curve.seconds) < 20] + [target]
+              if seconds >= begun or len(curve.seconds) < 6] + [target]
     margin = 0.05 * (max(losses) - min(losses)) or 1
     above.set_ylim(min(losses) - 1.5 * margin, max(losses) + margin)
     above.set_ylabel("validation loss in nats per token")

@@ -704,6 +704,11 @@ class BesideTheLadder(unittest.TestCase):
         (ax,) = charts_ladder.draw_cycles(read(data)).axes
         self.assertEqual([[line.get_marker() for line in ax.lines].count(marker) for marker in "os"], [2, 0])
 
+    def test_without_a_rung_before_another_there_is_nothing_to_compare_cycles_with(self):
+        data = with_energy(sample())
+        data["variants"] = data["variants"][:1]
+        self.assertIn("--rungs", charts_ladder.draw_cycles(read(data)))
+
     def test_the_parts_of_memory_sum_to_the_arena(self):
         data = read(everything())
         memory = data.workloads[0].rows[0].memory

@@ -628,7 +628,10 @@ TEST(Fp8Rung, AGradientThroughWeightsOfZeroKeepsTheScaleOfTheLargest) {
   Training run("fp8_muon");
   const int64_t L = run.config.L;
   const float largest = 1.0F / static_cast<float>(run.config.B * run.config.T);
-  // Projections begin at 0: no gradient reaches what is before them in the first step.
+  // With projections of 0 no gradient reaches what is before them in the first step.
+  for (const NamedTensor& p : run.trainer->tensors().params.each())
+    if (p.name.ends_with("c_proj.weight")) (*run.ops)(Zero{p.tensor});
+  run.trainer->prepare();
   const Tensor history = run.trainer->tensors().fp8_history;
   for (const bool first : {true, false}) {
     run.losses(1);

@@ -8,6 +8,7 @@
 
 #include "bench/report/ablation.h"
 #include "bench/report/answer.h"
+#include "bench/report/notes.h"
 #include "bench/report/speedups.h"
 #include "bench/results/json.h"
 #include "tests/files.h"
@@ -376,6 +377,29 @@ TEST(Report, TellsABusyMachineFromAnIdleOne) {
                       {"busy_cores", 6.5},
                       {"resumed", {{{"runs", 3}, {"busy_cores", 7.5}}, {{"runs", 4}, {"busy_cores", 0}}}}}),
            {"7.5 of 64 cores", "when this was resumed"}));
+}
+
+TEST(Report, WarnsOfVariablesOfTheLibrariesThatComputed) {
+  Json json = results_json({run_json("02_tf32", 0, 160)});
+  json["context"]["environment"] = {{"OPENBLAS_CORETYPE", "Haswell"}, {"CUDA_LAUNCH_BLOCKING", "1"}};
+  json["context"]["device"]["backend"] = "cuda";
+  EXPECT_TRUE(says(markdown(json), {"CUDA_LAUNCH_BLOCKING=1"}));
+  EXPECT_FALSE(says(markdown(json), {"OPENBLAS_CORETYPE"})) << "which computes on the CPU alone";
+  json["context"]["device"]["backend"] = "cpu";
+  EXPECT_TRUE(says(markdown(json), {"OPENBLAS_CORETYPE=Haswell"}));
+}
+
+TEST(Report, ItsTitleHasTheStepsOfTunedSchedules) {
+  Json json = results_json({run_json("02_tf32", 0, 160)});
+  json["plan"]["until_loss"] = 3;
+  json["plan"]["tuned"] = {{"00_fp32_baseline", {{"steps", 1800}}}, {"02_tf32", {{"steps", 500}}}};
+  EXPECT_TRUE(says(title(results_from(json)), {"at most 500 to 1800 steps"}));
+  json["plan"]["tuned"].erase("02_tf32");
+  EXPECT_TRUE(says(title(results_from(json)), {"at most 1800 steps"}));
+  for (const Json& other : {Json(), Json(3), Json({{"a", 1}})}) {
+    json["plan"]["tuned"] = other;
+    EXPECT_TRUE(says(title(results_from(json)), {"at most 40 steps"})) << title(results_from(json));
+  }
 }
 
 TEST(Report, ComparesTwoRungsWithinRounds) {

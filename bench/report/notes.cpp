@@ -22,6 +22,11 @@ std::string known_text(const Json& json, const char* key) {
   return json.contains(key) ? text_at(json, key) : "unknown";
 }
 
+/// Whether an environment variable concerns libraries that compute on the CPU alone.
+bool of_cpu_libraries(std::string_view variable) {
+  return variable.starts_with("OPENBLAS_") || variable.starts_with("MKL_") || variable.starts_with("ONEDNN_");
+}
+
 /// How many rounds were measured; before the end of the plan "2 of 6", begun and planned.
 std::string rounds_text(const Results& results) {
   if (results.stopped.is_object() && results.stopped.contains("rounds"))
@@ -95,8 +100,10 @@ class Notes {
     if (const std::string busy = busy_note(results.context); !busy.empty()) warn(busy);
     std::vector<std::string> set;
     const Json environment = results.environment();
+    const bool on_cpu = text_at(results.device(), "backend") == "cpu";
     for (const auto& item : environment.items())
-      set.push_back(cat(printable(item.key(), 60), "=", text_at(environment, item.key())));
+      if (on_cpu || !of_cpu_libraries(item.key()))
+        set.push_back(cat(printable(item.key(), 60), "=", text_at(environment, item.key())));
     if (!set.empty())
       warn(cat("Measured with ", join(set, ", "),
                " in the environment, which changes what libraries compute, or how: a rung may not be what "
@@ -257,18 +264,28 @@ std::string gains_that_exclude_one(const std::vector<AblatedRung>& rows) {
              nothing.empty() ? "" : cat(" None of ", join(nothing, ", "), "."));
 }
 
+/// The steps of a run: `--steps`, or where each trainer has its tuned schedule the least and most of these.
+std::string steps_of_runs(const Results& results) {
+  const bool until_loss = number_at(results.plan, "until_loss").has_value();
+  std::map<double, std::string> tuned;
+  if (results.plan.contains("tuned"))
+    for (const Json& schedule : results.plan["tuned"])
+      if (const auto steps = number_at(schedule, "steps")) tuned[*steps] = text_at(schedule, "steps");
+  std::string steps = tuned.empty() ? known_text(results.plan, "steps") : tuned.begin()->second;
+  if (tuned.size() > 1) steps += " to " + tuned.rbegin()->second;
+  return cat(until_loss ? "at most " : "", steps, " steps");
+}
+
 }  // namespace
 
 std::string title(const Results& results) {
   std::vector<std::string> workloads;  // as they first appear
   for (const Run& run : results.runs) add_once(workloads, run.workload());
   const std::string commit = known_text(results.context, "commit");
-  const bool until_loss = number_at(results.plan, "until_loss").has_value();
   return cat(results.device_model(), "; ", printable(join(workloads, ", "), 200), "; ",
-             counted(rounds_text(results), "round"), until_loss ? " of at most " : " of ",
-             known_text(results.plan, "steps"), " steps, ", known_text(results.plan, "warmup"),
-             " left out as warm-up; ", known_text(results.context, "time"),
-             commit.empty() ? "" : ", commit " + commit);
+             counted(rounds_text(results), "round"), " of ", steps_of_runs(results), ", ",
+             known_text(results.plan, "warmup"), " left out as warm-up; ",
+             known_text(results.context, "time"), commit.empty() ? "" : ", commit " + commit);
 }
 
 std::string disturbed_note(const ResultRow& row) {
