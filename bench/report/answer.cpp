@@ -189,7 +189,7 @@ std::vector<Fact> facts_to_loss(const Findings& file, bool ratios_only) {
           {"Energy", sized(took.joules->value * 1e-3) + " kJ", between(scaled(*took.joules, 1e-3))});
   }
   if (took.first && took.first->against != best->variant)
-    facts.push_back({cat("Against ", took.first->against), fixed(took.first->seconds.value, 2) + "x as soon",
+    facts.push_back({cat("Against ", took.first->against), fixed(took.first->seconds.value, 2) + "x sooner",
                      cat(between(took.first->seconds, 2), "; steps ", text_of(took.first->steps, 2),
                          ", time a step ", text_of(took.first->step_ms, 2))});
   return facts;
