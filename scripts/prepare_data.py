@@ -205,7 +205,7 @@ def read_r_database(stem: Path) -> dict[str, list[str]]:
 
 def files_of(deb: bytes, wanted=lambda name: True):
     """The names and contents of a Debian package's files whose names are `wanted`: it is an ar archive, whose member
-    data.tar.xz has them, or in Ubuntu's data.tar.zst, which Python opens only from 3.14 on, dpkg-deb everywhere."""
+    data.tar.xz has them. In Ubuntu's it is data.tar.zst: Python opens that only from 3.14 on, so dpkg-deb does."""
     at = len(b"!<arch>\n")
     try:
         while not deb[at : at + 16].startswith(b"data.tar"):

@@ -890,6 +890,16 @@ class ToLoss(unittest.TestCase):
                 self.assertAlmostEqual(x, steps and (900 + steps * (16 + number)) / 1e3)
             self.assertEqual(list(line.get_ydata()), [10 - 0.3 * step for step in (0, 4, 8, 12)])
 
+    def test_the_steep_start_of_a_curve_is_cut_off_unless_the_curve_has_few_points(self):
+        for every, top in (4, 100), (1, 10):
+            data = until_loss(sample())
+            for item in data["runs"]:
+                if "evaluations" in item:
+                    item["evaluations"] = [{"step": step, "val_loss": 10 - 0.3 * step if step else 100.0}
+                                           for step in range(0, STEPS + 1, every)]
+            above, _ = self.panels(data)
+            self.assertAlmostEqual(above.get_ylim()[1] / top, 1, delta=0.1)
+
     def test_seeds_of_fixed_steps_are_drawn_without_a_time_to_the_loss(self):
         data = until_loss(sample(), [("02_tf32", 0)])
         data["plan"]["certify_loss"] = LOSS

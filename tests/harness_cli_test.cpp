@@ -1078,6 +1078,16 @@ say '{"event":"eval","step":'$i',"val_loss":'$((90 - i * fall))'}'
             "--lr 0.001 --max-steps 12 --decay-steps 12 --warmup-lr-steps 2 --min-lr 1e-04");
   EXPECT_EQ(best_of(ranked).size(), 1U);
 
+  ASSERT_EQ(
+      stepladder(
+          cat("tune --backend cpu --model gpt2-tiny --batch 2 --seq 16 --eval-every 1 "
+              "--eval-batches 3 --rungs 00 --until-loss 50 --steps 12 --lr 1e-2 --out missed.jsonl --data ",
+              folder_ / "data.bin"))
+          .code,
+      kExitInconclusive);
+  const Outcome missed = stepladder("report missed.jsonl");
+  EXPECT_TRUE(missed.code == kExitOk && says(missed.out, {"above 50"})) << missed.err;
+
   fake.before_start = cat("echo $arguments >>", folder_ / "told.txt");
   fake.write(folder_);
   const std::string run =

@@ -694,15 +694,38 @@ class Renewed(unittest.TestCase):
             self.assertEqual(Path(folder, "results.md").read_text(), docs.read_text(),
                              "stepladder report reports/h200/results.jsonl.gz --into docs/results.md renews it")
 
-    def test_the_readme_has_the_step_times_of_the_kept_results(self):
-        steps = next(part["result"] for part in kept.parts(REPORTS / "h200/results.jsonl.gz") if part["name"] == "ladder")
-        measured = {row["variant"]: row["median_step_ms"]["value"] for row in steps["variants"]}
-        table = (REPORTS.parent / "README.md").read_text().partition("## Results")[2].partition("Beside others")[0]
-        rows = re.findall(r"^\| `(\w+)`[^|]*\| ([\d.]+) \| ([\d.]+) \|", table, re.MULTILINE)
-        self.assertGreater(len(rows), 5)
-        for rung, ms, times in rows:
-            self.assertAlmostEqual(float(ms), measured[rung], delta=0.051, msg=rung)
-            self.assertAlmostEqual(float(times), measured["00_fp32_baseline"] / measured[rung], delta=0.051, msg=rung)
+    def test_the_readme_has_the_numbers_of_the_kept_results(self):
+        text = (REPORTS.parent / "README.md").read_text()
+
+        def rows(after, before):
+            table = text.partition(after)[2].partition(before)[0]
+            return [(re.match(r"`?([\w.]+)", cells[0])[1], *(float(cell.replace(",", "")) for cell in cells[1:] if cell[0].isdigit()))
+                    for cells in (line.strip("| ").split(" | ") for line in table.splitlines() if re.match(r"\| `?\w", line))
+                    if any(cell[0].isdigit() for cell in cells[1:])]
+
+        results = {part["name"]: part["result"].get("variants") for part in kept.parts(REPORTS / "h200/results.jsonl.gz")}
+        ms = {row["variant"]: row["median_step_ms"]["value"] for row in results["ladder"]}
+        climbed = rows("## Results", "Beside others")
+        self.assertGreater(len(climbed), 5)
+        for rung, step, times in climbed:
+            self.assertAlmostEqual(step, ms[rung], delta=0.051, msg=rung)
+            self.assertAlmostEqual(times, ms["00_fp32_baseline"] / ms[rung], delta=0.051, msg=rung)
+
+        beside = {row["variant"].removesuffix("/13_cuda_graphs"): row for row in results["beside"] if row["config"]["B"] == 16}
+        compared = rows("Beside others", "[The ladder of learning]")
+        self.assertEqual(len(compared), 4)
+        for trainer, step, joules in compared:
+            row = beside[{"PyTorch": "pytorch", "llm.c": "llmc"}.get(trainer, trainer)]
+            self.assertAlmostEqual(step, row["median_step_ms"]["value"], delta=0.051, msg=trainer)
+            self.assertAlmostEqual(joules, row["joules"]["value"], delta=0.051, msg=trainer)
+
+        learned = {row["variant"]: row["to_loss"] for file in ("learning_beside_to_loss", "learning_to_loss")
+                   for row in kept.parts(REPORTS / f"h200/control/{file}.jsonl.gz")[0]["result"]["variants"]}
+        taught = rows("[The ladder of learning]", "Do they still")
+        self.assertEqual(len(taught), 5)
+        for rung, *numbers in taught:
+            for name, number, unit, digits in zip(("steps", "seconds", "joules"), numbers, (1, 1, 1000), (0, 1, 1), strict=True):
+                self.assertEqual(number, round(learned[rung][name]["value"] / unit, digits), f"{rung}, {name}")
 
 
 class Hostile(unittest.TestCase):

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "cmake"))
 from source_hash import Model, code, gemm_hash, source_hash  # noqa: E402
 
-RUNGS = [path for folder in ("", "beside", "learning") for path in sorted((ROOT / "variants" / folder).glob("*.cpp"))]
+RUNGS = [path for folder in ("", "beside", "learning", "learning/beside") for path in sorted((ROOT / "variants" / folder).glob("*.cpp"))]
 SUFFIXES = (".h", ".cuh", ".cpp", ".cu")
 
 

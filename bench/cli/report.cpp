@@ -121,9 +121,11 @@ class Given {
       }
       std::vector<Part> parts = load_measured_parts(path);
       if (parts.empty()) throw InputError(cat(path, ": holds no run"));
-      const std::vector<Trial> ranked = trials_of(parts), best = best_of(ranked);
+      const std::vector<Trial> ranked = trials_of(parts);
+      std::vector<Trial> best = best_of(ranked);
       if (!ranked.empty()) trials_.push_back(section_of(ranked, kTrialsShown));
-      // Only the best trials are shown like other parts.
+      // Only the best trials are shown like other parts, or one if none reached the loss.
+      if (best.empty() && !ranked.empty()) best.push_back(ranked.front());
       std::erase_if(parts, [&](const Part& part) {
         return part.name.starts_with(Trial::kPart) &&
                std::ranges::find(best, part.name, &Trial::part) == best.end();

@@ -100,9 +100,9 @@ class Notes {
     if (const std::string busy = busy_note(results.context); !busy.empty()) warn(busy);
     std::vector<std::string> set;
     const Json environment = results.environment();
-    const bool on_cpu = text_at(results.device(), "backend") == "cpu";
+    const bool on_gpu = text_at(results.device(), "backend") == "cuda";
     for (const auto& item : environment.items())
-      if (on_cpu || !of_cpu_libraries(item.key()))
+      if (!on_gpu || !of_cpu_libraries(item.key()))
         set.push_back(cat(printable(item.key(), 60), "=", text_at(environment, item.key())));
     if (!set.empty())
       warn(cat("Measured with ", join(set, ", "),

@@ -91,7 +91,8 @@ def main() -> None:
         print(f"step {step} loss {losses[-1]:.6f} norm {norms[-1]:.6f}")
 
     made_by = {"torch": torch.__version__, "device": args.device}
-    text = json.dumps({"B": args.batch, "T": args.seq, "lr": args.lr, **HYPER, "losses": losses, "norms": norms, "made_by": made_by})
+    told = {"B": args.batch, "T": args.seq, "lr": args.lr, **HYPER}
+    text = json.dumps({**told, "losses": losses, "norms": norms, "made_by": made_by})
     (args.out / "losses.json").write_text(text + "\n")
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Trains the rungs and ablations of the ladder of learning for ten steps with PyTorch, in f64, and writes each
-step's loss and gradient norm before clipping to learning.json in a folder of make_checkpoint_cases.py:
+"""Trains the rungs and ablations of the ladder of learning, and the trainers beside it, for ten steps with PyTorch, in f64,
+and writes each step's loss and gradient norm before clipping to learning.json in a folder of make_checkpoint_cases.py:
 tests/data/hf_parity unless --folder names another. Weights, batches and AdamW's hyperparameters are those of the
 folder; a head that is not tied begins as wte with its rows in reverse.
 

@@ -115,13 +115,14 @@ struct Gpt2Trainer final : Trainer {
     ops(Zero{scratch.x});  // which the search reads
   }
 
-  // ---- one step ------------------------------------------------------------------------------------------
   // Projections begin at 0, so that each block begins as the identity.
   void init(uint64_t seed) override {
     Trainer::init(seed);
     ops(Zero{params.attprojw});
     ops(Zero{params.fcprojw});
   }
+
+  // ---- one step ------------------------------------------------------------------------------------------
 
   void step(Loader& data, int64_t step, float lr) override {
     for (int micro = 0; micro < hyper.accumulate; ++micro) {
