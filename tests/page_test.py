@@ -705,23 +705,23 @@ class Renewed(unittest.TestCase):
 
         results = {part["name"]: part["result"].get("variants") for part in kept.parts(REPORTS / "h200/results.jsonl.gz")}
         ms = {row["variant"]: row["median_step_ms"]["value"] for row in results["ladder"]}
-        climbed = rows("## Results", "Beside others")
+        climbed = rows("## Results", "Compared with other trainers")
         self.assertGreater(len(climbed), 5)
         for rung, step, times in climbed:
             self.assertAlmostEqual(step, ms[rung], delta=0.051, msg=rung)
             self.assertAlmostEqual(times, ms["00_fp32_baseline"] / ms[rung], delta=0.051, msg=rung)
 
-        beside = {row["variant"].removesuffix("/13_cuda_graphs"): row for row in results["beside"] if row["config"]["B"] == 16}
-        compared = rows("Beside others", "[The ladder of learning]")
+        others = {row["variant"].removesuffix("/13_cuda_graphs"): row for row in results["energy_16"]}
+        compared = rows("Compared with other trainers", "Do these rungs")
         self.assertEqual(len(compared), 4)
         for trainer, step, joules in compared:
-            row = beside[{"PyTorch": "pytorch", "llm.c": "llmc"}.get(trainer, trainer)]
+            row = others[{"PyTorch": "pytorch", "llm.c": "llmc"}.get(trainer, trainer)]
             self.assertAlmostEqual(step, row["median_step_ms"]["value"], delta=0.051, msg=trainer)
             self.assertAlmostEqual(joules, row["joules"]["value"], delta=0.051, msg=trainer)
 
         learned = {row["variant"]: row["to_loss"] for file in ("learning_beside_to_loss", "learning_to_loss")
                    for row in kept.parts(REPORTS / f"h200/control/{file}.jsonl.gz")[0]["result"]["variants"]}
-        taught = rows("[The ladder of learning]", "Do they still")
+        taught = rows("changes the algorithm instead", "**[The page]")
         self.assertEqual(len(taught), 5)
         for rung, *numbers in taught:
             for name, number, unit, digits in zip(("steps", "seconds", "joules"), numbers, (1, 1, 1000), (0, 1, 1), strict=True):
