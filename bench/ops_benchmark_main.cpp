@@ -157,7 +157,7 @@ Call muon(Operands& o, int64_t R, int64_t C) {
   };
 }
 
-/// A benchmark of the op that `make` gives.
+/// A benchmark of the op that the function `make` returns.
 template <class Make>
 OpBenchmark row(Make make, bool half_only = false) {
   using Op = std::invoke_result_t<Make, Operands&>;

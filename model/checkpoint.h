@@ -43,9 +43,9 @@ void save_weights(const std::string& path, Ops& ops, const ParameterGroup& param
 /// InputError as load_weights() does.
 Config config_of_checkpoint(const std::string& path);
 
-/// Writes the weights as save_weights() does, plus the optimizer's tensors, such as AdamW's moments
-/// ("stepladder.m.<name>"), and the state as metadata: still a valid Hugging Face file. Atomic: a full disk
-/// leaves the old file.
+/// Writes what save_weights() writes, plus the optimizer's tensors, such as AdamW's moments
+/// ("stepladder.m.<name>"), and `state` as metadata. The file stays a valid Hugging Face file. Atomic: if the
+/// disk is full, the old file is kept.
 void save_checkpoint(const std::string& path, Ops& ops, const Trainer& trainer, const TrainState& state);
 
 /// Loads what save_checkpoint() wrote, bitwise. Throws InputError as load_weights does, and for a file

@@ -31,8 +31,8 @@ struct World {
   std::string secret{};                         // the job's secret; callers with another are sent away
   std::string told_by = "RANK and WORLD_SIZE";  // the launcher's variables
 
-  /// Index of this rank's device among the CUDA devices, `devices` of them, that this process sees. Launchers
-  /// may show each rank just one, as srun --gpus-per-task=1 does. Throws InputError where there are too few.
+  /// Index of this rank's device among the `devices` CUDA devices that this process sees: 0 where it sees
+  /// one, as with srun --gpus-per-task=1, else the local rank. Throws InputError where several are too few.
   int device_among(int devices) const;
 
   /// For error messages: how to run without a launcher. "" in a job with a secret, which has a launcher.

@@ -46,8 +46,8 @@ class Fp8Linears {
   void quantize_weights(Ops& ops, const Params& weights) const;
   void quantize_layers(Ops& ops, const Params& weights, int64_t begin, int64_t end) const;
   void quantize_head(Ops& ops, const Params& weights) const;
-  /// Sets the scales of inputs and gradients for the passes that follow, from their largest magnitudes until
-  /// now.
+  /// Sets the scales of inputs and gradients for the passes that follow: their largest magnitudes, amax,
+  /// enter `history`, and the largest of its 16 steps decides.
   void update_scales(Ops& ops) const;
   /// Unless a checkpoint has brought a history, makes one by calling `pass`, a batch forward and backward,
   /// twice. In the first pass gradients have a scale for `largest`, which no gradient of a logit exceeds.

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes a results file of one that an earlier version wrote: results with their journal, a profile or a campaign, of schema 2.
+"""Converts a file of schema 2, of an earlier version, to a results file: results with their journal, a profile or a campaign.
 
-Usage: convert.py OLD NEW   NEW is written whole or not at all, gzip's where it ends in .gz. Exit status: 0, or 2 for a file
+Usage: convert.py OLD NEW   NEW is written whole or not at all, compressed if it ends in .gz. Exit status: 0, or 2 for a file
                             that can't be read or written
-Goes with version 0.4.
+Version 0.4 will have it no more.
 """
 
 import gzip

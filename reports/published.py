@@ -180,8 +180,8 @@ class Source:
 
     @property
     def judged(self) -> dict[str, list[bool]]:
-        """For each kind of gain, whether ours is the same as the published one, where both are known. The last kind counts
-        the published gains of which ours has no run."""
+        """For each kind of gain a list: of each published gain of which ours is known, whether ours agrees with it. UNMEASURED
+        has an entry for each published gain of which ours has no run."""
         lines = [(table.speed, line) for table in self.tables for line in table.lines]
         return {"speed-ups": [agrees(line.agreement) for speed, line in lines if speed and line.agreement],
                 "over the row above": [agrees(line.step_agreement) for _, line in lines if line.step_agreement],
@@ -217,7 +217,7 @@ def summary(sources: Sequence[Source]) -> dict:
 
 
 def _told(columns: Sequence[tuple[str, str]], rows: list[list[str]]) -> dict:
-    """A table in the form of those of `stepladder report`, from rows and columns' titles and alignments."""
+    """A table in the form of those of `stepladder report`, from its rows and each column's title and alignment."""
     return {"heading": "", "rows": rows,
             "columns": [{"title": title, "unit": "", "align": align, "priority": 0, "reasons": False, "meaning": ""}
                         for title, align in columns]}

@@ -451,8 +451,8 @@ def together(results: list[Results], profiles: Sequence = (), history: Sequence 
 
 
 def told(path: Path) -> dict:
-    """A file from `stepladder report`: results, which the command has read and derived, as they are; a profile or a
-    history, which it only passes on, held to the contract. Throws ResultsError."""
+    """Reads a file from `stepladder report`. Results are taken as they are, since the command has checked and derived them; a
+    profile or a history, which it passes on unread, is held to the schema. Throws ResultsError."""
     data = json.loads(path.read_bytes())
     return whole(data) if kind_of(data) == "results" else load(path)
 
@@ -542,7 +542,7 @@ def _time_to_loss(item: dict, rounds: int) -> TimeToLoss:
 
 
 def _curve(run: dict, target: float) -> Curve | None:
-    """The curve of a run that was evaluated more than once; evaluations without a finite loss are left out."""
+    """The curve of a run with at least two evaluations of finite loss, its points; None for another run."""
     points = [item for item in run.get("evaluations", []) if item["val_loss"] is not None]
     if not run["summary"] or len(points) < 2:
         return None

@@ -156,7 +156,7 @@ def tip(artist, text: str) -> None:
 
 
 def mark(ax, x: float, y: float, text: str, **look) -> None:
-    """Draws a mark whose tip is `text`."""
+    """Draws a mark with the tooltip `text`."""
     (drawn,) = ax.plot(x, y, **look)
     tip(drawn, text)
 

@@ -776,7 +776,7 @@ struct Experiment {
                  : compare(base, next, limits).rows;
   }
 
-  /// The share of experiments with this verdict on the first rung, or on all rungs together (`of_all`).
+  /// The share of experiments in which the first rung or, with `of_all`, the worst rung has this verdict.
   double share(Verdict verdict, int experiments, bool of_all = false) const {
     int found = 0;
     for (int i = 0; i < experiments; ++i) {

@@ -267,7 +267,8 @@ struct HeadsCase {
   int64_t B, T, NH, HS;
 };
 
-// Heads of whole packs, GPT-2's among them; heads for the scalar path; the smallest and the largest.
+// Heads whose halves are whole packs, GPT-2's among them; heads for the scalar path; the smallest and the
+// largest.
 const HeadsCase kHeadsCases[] = {{1, 1, 1, 2},    {13, 37, 3, 16}, {2, 100, 12, 64},
                                  {1, 50, 25, 64}, {3, 33, 5, 8},   {2, 7, 2, 128},
                                  {1, 9, 3, 6},    {2, 5, 1, 80},   {1, 3, 4, 126}};

@@ -74,7 +74,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor dfcgelu = arena.alloc("scratch/dfcgelu", act, {B, T, 4 * C});
   Tensor dgelu = arena.alloc("scratch/dgelu", act, {B, T, 4 * C});
 
-  // Scratch of attention: qkv before it is split, the heads' outputs or their gradient, other gradients.
+  // Scratch of attention: qkv unsplit; heads' outputs, backward their gradient; gradients of q, k, v and att.
   Tensor qkv = arena.alloc("scratch/qkv", act, {B, T, 3 * C});
   Tensor heads = arena.alloc("scratch/heads", act, {B, NH, T, HS});
   Tensor dq = arena.alloc("scratch/dq", act, {B, NH, T, HS});
@@ -259,7 +259,7 @@ struct Gpt2Trainer final : Trainer {
       layernorm_backward({grads.ln2w[l], grads.ln2b[l]}, {res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]);
       ops(SumRows{grads.attprojb[l], dres});
 
-      // res2 = res1 + atty W^T + b
+      // res2 = res1 + atty W^T + b  (B,T,C) <- (B,T,C)
       const Tensor datty = proj;  // in the same memory
       ops(Matmul{datty, dres, weights.attprojw[l], MatOp::NN});
       ops(Matmul{grads.attprojw[l], dres, atty[l], MatOp::TN, Write::add});

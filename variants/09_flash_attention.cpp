@@ -195,7 +195,7 @@ struct Gpt2Trainer final : Trainer {
       ops(LayerNormBackward{dres, NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
                             NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
 
-      // res2 = res1 + atty W^T + b
+      // res2 = res1 + atty W^T + b  (B,T,C) <- (B,T,C)
       const Tensor datty = proj;  // in the same memory
       ops(Matmul{datty, dres, weights.attprojw[l], MatOp::NN});
       ops(Matmul{grads.attprojw[l], dres, atty[l], MatOp::TN, Write::add});

@@ -35,7 +35,7 @@ struct Section {
   std::string terminal(bool wide) const;
   /// The section as Markdown, its heading of `level`, its tables' headings one level below.
   std::string markdown(int level = 2) const;
-  /// The section's parts by name, and its legend.
+  /// Heading, sentences, notes and tables of the section as JSON, and its legend().
   nlohmann::ordered_json json() const;
 };
 

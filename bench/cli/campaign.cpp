@@ -261,7 +261,7 @@ std::string command_of(const Part& part) {
   return shell_line(words);
 }
 
-/// The campaign's plan, and the parts that its results file has so far.
+/// A campaign: its plan, the parts that its results file has so far, and how the others are measured.
 class Campaign {
  public:
   /// Reads what the results file has. Throws InputError for a damaged file and, except in a dry run, Error

@@ -76,8 +76,8 @@ struct Contender {
   }
 };
 
-/// The contender at `place`: a build's bin/, a ladder file, or the folder of `ladder_file`. Throws
-/// InputError.
+/// The contender at `place`: a build's bin/ or a ladder file, where `ladder_file` is empty or the name of a
+/// ladder of ours; else the folder that has this file. Throws InputError.
 Contender contender(const std::string& place, const std::string& ladder_file) {
   if (fs::path(ladder_file).is_absolute())
     throw InputError(

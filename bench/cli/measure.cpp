@@ -172,8 +172,9 @@ std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) 
   return batches;
 }
 
-/// Checks --devices and the launcher's options. Throws InputError for devices that no chosen rung trains on,
-/// more devices than there are, a batch that the devices can't share, or ranks that can't be started here.
+/// Checks --devices and the launcher's options. Throws InputError where no chosen rung trains on several
+/// devices, for a batch that the devices can't share, ranks that can't be started here, or more devices than
+/// there are, unless a launcher, which may use other machines, starts the ranks.
 void check_devices(const Plan& plan) {
   const Launcher& launcher = plan.launcher;
   const auto with_several = [](const Program& program) { return program.devices > 1; };

@@ -113,7 +113,7 @@ const Ladder& ladder();
 const Ladder* our_ladder(const std::string& name);
 /// The rung of that whole name in our ladders; null where neither lists it.
 const Rung* our_rung(const std::string& name);
-/// The rung of that whole name in our ladders, else what Ladder::find() finds in the ladder of time.
+/// The rung of exactly this name in any of our ladders, else what Ladder::find() finds in the ladder of time.
 const Rung& find_rung(const std::string& asked);
 
 /// Reads a table like variants/ladder.json, whose trainers lie in `sources`; or, with a `folder`, a ladder

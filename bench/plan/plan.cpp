@@ -42,8 +42,8 @@ void add_workloads(const Plan& plan, const Program& program, int64_t batch, int6
   }
 }
 
-/// The first run of the baseline, rung `first`, with which the losses of `config` may be compared; null where
-/// there is none.
+/// The earliest run of the baseline, rung `first`, whose losses are comparable with those of `config`; null
+/// where there is none.
 const Run* baseline_of(const Json& config, const std::string& first, const std::vector<Run>& finished) {
   const auto found = std::ranges::find_if(finished, [&](const Run& other) {
     return other.variant == first && other.status == Status::ok && same_task(other.config, config);

@@ -25,8 +25,8 @@ std::vector<Rung> rungs_of_switches(const Ladder& file, const std::vector<std::s
 /// The last rung that is ablated(), out of which the "without" ablations leave a rung; the first rung of the
 /// ladder where none is ablated.
 const Rung& tuned_rung(const Ladder& ladder = stepladder::ladder());
-/// The last ablated() rung that the results have, since the ladder may have grown; kAllOn where switches were
-/// ablated.
+/// The rung that the results' ablations start from: the last ablated() one that they have, since the ladder
+/// may have grown; where switches were ablated, kAllOn, the variant with all of them on.
 std::string tuned_rung(const Results& results);
 
 /// Whether a variant is called as "without/03_fused_adamw", "only/03_fused_adamw" or "both/compile+fused".

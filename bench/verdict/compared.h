@@ -26,7 +26,8 @@ inline constexpr double kMinCyclesLimit = 0.003;
 /// The limit of cycles where the two builds ran different GEMM algorithms, which differ by 1 % in cycles at
 /// the same time of a step: cycles go on while a kernel waits for memory.
 inline constexpr double kMinCyclesLimitOtherAlgorithms = 0.02;
-/// The least limit of the live memory of a trainer that doesn't call it exact.
+/// The limit of live memory, as a ratio less 1, for a trainer that doesn't call it exact. Noise doesn't raise
+/// it.
 inline constexpr double kMinMemoryLimit = 0.01;
 /// The limit of energy, whose counter moves ten times a second.
 inline constexpr double kMinEnergyLimit = 0.02;

@@ -60,8 +60,8 @@ class Cuda final : public Device {
   /// and without OpsOptions::libraries.
   LtMatmul product(const char* op, const Tensor& out, const Tensor& a, const Tensor& b, MatOp how,
                    Write write) const;  // linear_cublaslt.cpp
-  /// Whether cuDNN computes this pass; otherwise our own kernels do. DeviceInfo::attention tells which, and
-  /// why.
+  /// Whether cuDNN computes this pass; else our own kernels do, and DeviceInfo::attention tells why. Throws
+  /// UnsupportedError where options.attention demands cuDNN and cuDNN refuses the pass.
   bool use_cudnn(const AttentionShape& shape, AttentionPass pass);
 
   const OpsOptions options;

@@ -41,7 +41,7 @@ def check_system() -> None:
 
 
 def data_folder() -> Path:
-    """The folder of the default text, the same as user_cache_dir() in bench/base/place.cpp."""
+    """The folder of the text that is trained on by default, the same as user_data_dir() in bench/base/place.cpp."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stepladder" / "data"
 
 

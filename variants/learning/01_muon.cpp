@@ -87,7 +87,8 @@ struct Gpt2Trainer final : Trainer {
     const auto of = [&](const ParameterGroup& group) { return group.find(name).view(matrices); };
     return {of(params), of(grads), of(muon_m), of(weights)};
   }
-  // Scratch memory to make the largest stack orthogonal: matrices (L,4C,C) and their products (3L,C,C).
+  // Scratch to make each stack of matrices orthogonal: x and y as large as the largest stack, gram and poly
+  // for the most matrices, 3L of queries, keys and values, each with a product (C,C).
   NewtonSchulz scratch{arena.alloc("scratch/muon_x", act, {L, 4 * C, C}),
                        arena.alloc("scratch/muon_y", act, {L, 4 * C, C}),
                        arena.alloc("scratch/muon_gram", act, {3 * L, C, C}),
@@ -215,8 +216,8 @@ struct Gpt2Trainer final : Trainer {
   // A comment repeats the forward line, with the shapes of its gradients: computed <- given. The gradient of
   // "res + ..." is the gradient of both terms: dres stays as it is, and LayerNorms add to it.
 
-  // With one micro-batch a step, GEMMs overwrite grads: an epilogue that sums a bias gradient can't add to
-  // it.
+  // With one micro-batch a step GEMMs overwrite grads, and an epilogue may sum a bias gradient in place. With
+  // more it sums to scratch, which is then added, since an epilogue can't add.
   const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
 
   void backward() {
@@ -248,7 +249,7 @@ struct Gpt2Trainer final : Trainer {
       ops(LayerNormBackward{dres, NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
                             NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
 
-      // res2 = res1 + atty W^T + b
+      // res2 = res1 + atty W^T + b  (B,T,C) <- (B,T,C)
       const Tensor datty = proj;  // in the same memory
       ops(Matmul{datty, dres, weights.attprojw[l], MatOp::NN});
       ops(Matmul{grads.attprojw[l], dres, atty[l], MatOp::TN, write});

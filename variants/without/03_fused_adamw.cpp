@@ -192,8 +192,8 @@ struct Gpt2Trainer final : Trainer {
   // ---- backward: gradients of weights are added to grads -------------------------------------------------
   // A comment repeats the forward line, with the shapes of its gradients: computed <- given.
 
-  // With one micro-batch a step, GEMMs overwrite grads: an epilogue that sums a bias gradient can't add to
-  // it.
+  // With one micro-batch a step GEMMs overwrite grads, and an epilogue may sum a bias gradient in place. With
+  // more it sums to scratch, which is then added, since an epilogue can't add.
   const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
 
   void backward() {
@@ -225,7 +225,7 @@ struct Gpt2Trainer final : Trainer {
       ops(LayerNormBackward{dres, NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
                             NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
 
-      // res2 = res1 + atty W^T + b
+      // res2 = res1 + atty W^T + b  (B,T,C) <- (B,T,C)
       const Tensor datty = proj;  // in the same memory
       ops(Matmul{datty, dres, weights.attprojw[l], MatOp::NN});
       ops(Matmul{grads.attprojw[l], dres, atty[l], MatOp::TN, write});
