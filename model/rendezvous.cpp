@@ -446,8 +446,8 @@ void Rendezvous::look_for_the_gone() {
   }
 }
 
-/// Ends the job if all ranks are in a step and none gets further: the rank that is behind keeps the others
-/// waiting.
+/// Ends the job if all ranks are in a step and none has got further for the time limit. The reason names the
+/// rank that is furthest behind, for which the others wait.
 void Rendezvous::look_for_the_stuck() {
   int64_t sum = progress_;
   bool waiting = step_ >= 0;

@@ -95,8 +95,8 @@ class Rendezvous {
   };
   /// All ranks, as the harness knows them.
   std::vector<Member> members() const;
-  /// Sends a line, which may contain tabs, to the harness. All lines have arrived once the destructor
-  /// returns.
+  /// Sends a line, which may contain tabs, to the harness. The destructor waits until the harness has read
+  /// all lines, but 1 s at most.
   void tell(const std::string& line);
 
  private:

@@ -350,7 +350,7 @@ CHARTS = {"ladder": draw_ladder, **charts_ladder.CHARTS, "energy": draw_energy, 
 
 
 def say_diverged(data: Results) -> str:
-    """Says which of the losses drawn diverged, and how far."""
+    """Says why each row failed that has losses drawn: it diverged, say, or ran out of memory."""
     return " ".join(f"{row.rung} {row.status}: {row.reason}." for workload in data.longest() for row in workload.rows
                     if not row.ok and row.reason and row.over_rounds("loss"))
 

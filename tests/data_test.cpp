@@ -625,7 +625,7 @@ TEST(ShardedLoader, ShuffledItReadsEachSequenceOnceInAnEpoch) {
   EXPECT_NE(second, first);
   EXPECT_NE(next_batches(other, epoch, 2, 3), first);
   for (auto sequences : {first, second}) {
-    // A shuffled epoch takes shard after shard, as llm.c does.
+    // A shuffled epoch reads a shard to its end before the next, as llm.c does; their order is random.
     std::vector<int32_t> turns;
     for (const int32_t token : sequences)
       if (turns.empty() || turns.back() != token / 1000) turns.push_back(token / 1000);

@@ -48,7 +48,7 @@ TEST(Crossing, ADipCountsByWhatFollowsIt) {
   EXPECT_NEAR(crossing(std::span(dip).first(2), 3.0).value(), 100 * std::pow(2.0, 2.0 / 3), 1e-9)
       << "where the run stopped";
   EXPECT_EQ(crossing(std::span(dip).first(4), 3.0), std::nullopt) << "it did not last";
-  // The evaluations at steps 200 to 400 count as one: a loss of 3.13 at the geometric mean of their steps.
+  // The loss rises from step 200 to 400, so these count as one: 3.13 at the geometric mean of their steps.
   const double log_step = std::log(200.0 * 300.0 * 400.0) / 3, loss = (2.9 + 3.1 + 3.4) / 3;
   const double share = (loss - 3.0) / (loss - 2.8);
   EXPECT_NEAR(crossing(dip, 3.0).value(), std::exp(std::lerp(log_step, std::log(500.0), share)), 1e-9);

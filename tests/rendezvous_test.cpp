@@ -110,7 +110,7 @@ TEST(Rendezvous, RanksShareWhatTheFirstHasAndAgreeOnFlags) {
               std::vector<int>(3, flagged >= 0));
 }
 
-/// The reason why a call of any() failed.
+/// Why any(false), a question to all ranks, failed; "an answer" where it did not.
 std::string reason_of_any(Rank& rank) {
   try {
     rank.meeting->any(false);

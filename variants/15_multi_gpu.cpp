@@ -220,7 +220,7 @@ struct Gpt2Trainer final : Trainer {
     for (int64_t l = L - 1; l >= 0; --l) {
       ops.phase("backward block", l);
 
-      // res1 of the next block = res2 + gelu(fch) W^T + b  (B,T,4C) <- (B,T,C)
+      // res1 of the next block = res2 + gelu(fch) W^T + b, back through gelu to fch  (B,T,4C) <- (B,T,C)
       ops(LinearGeluBackward{dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], write});
       ops(Matmul{grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, write});
 

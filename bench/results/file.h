@@ -68,7 +68,7 @@ class ResultsFile {
   ResultsFile& operator=(const ResultsFile&) = delete;
 
   const Results& results() const { return results_; }
-  /// Whether the file holds anything of this plan.
+  /// Whether the session's line is written, or an earlier session resumed; there may be no runs yet.
   bool begun() const { return begun_ || !resumes_.empty(); }
   /// Drops the runs of a round; the next run of that round begins it again.
   void restart_round(int64_t round);

@@ -89,7 +89,7 @@ Job job_of_launcher(const Launcher& launcher, AgentOptions rank, int64_t devices
 
 /// The launcher for ranks on this machine that communicate through MPI.
 Launcher mpirun_here();
-/// Throws InputError, with what to install, where Open MPI's mpirun, which starts the ranks, is missing.
+/// Throws InputError where mpirun, which starts ranks on CPUs, is missing or of another MPI than Open MPI.
 void check_mpirun(int64_t devices);
 
 }  // namespace stepladder

@@ -227,7 +227,7 @@ struct Gpt2Trainer final : Trainer {
       const Fp8Linear to_qkv = fp8.at(Fp8Linears::kQkv, l), attproj = fp8.at(Fp8Linears::kAttproj, l);
       const Fp8Linear fc = fp8.at(Fp8Linears::kFc, l), fcproj = fp8.at(Fp8Linears::kFcproj, l);
 
-      // res1 of the next block = res2 + gelu(fch) W^T + b, and gelu  (B,T,4C) <- (B,T,C)
+      // res1 of the next block = res2 + gelu(fch) W^T + b, back through gelu to fch  (B,T,4C) <- (B,T,C)
       ops(Matmul{grads.fcprojw[l], fcproj.dyt, fcproj.xt, MatOp::NT, write});
       ops(LinearQuantizeGeluBackward{fc.dy, fc.dyt, grads.fcb[l], dfch, fcproj.dy, fcproj.wt, slopes[l]});
 

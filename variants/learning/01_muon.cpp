@@ -19,7 +19,7 @@ struct Gpt2Trainer final : Trainer {
   const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
   // Type of activations and gradients.
   const DType act = config.half;  // bf16, or what --dtype says
-  // Precision of f32 GEMMs: full, or inputs rounded to TF32. From 05 on used only with --dtype fp32.
+  // Precision of f32 GEMMs, which only --dtype fp32 has: full, or inputs rounded to TF32.
   const Precision precision = Precision::tf32;
 
   // Parameters that AdamW updates, in f32, and their copy that the passes read. wte is the output head too.
@@ -237,7 +237,7 @@ struct Gpt2Trainer final : Trainer {
     for (int64_t l = L - 1; l >= 0; --l) {
       ops.phase("backward block", l);
 
-      // res1 of the next block = res2 + gelu(fch) W^T + b  (B,T,4C) <- (B,T,C)
+      // res1 of the next block = res2 + gelu(fch) W^T + b, back through gelu to fch  (B,T,4C) <- (B,T,C)
       ops(LinearGeluBackward{dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], write});
       ops(Matmul{grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, write});
 

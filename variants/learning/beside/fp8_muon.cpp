@@ -24,7 +24,7 @@ struct Gpt2Trainer final : Trainer {
   const NotGpt2 rotary{*this, "rotary"};
   // Type of activations and gradients.
   const DType act = config.half;  // bf16, or what --dtype says
-  // Precision of f32 GEMMs: full, or inputs rounded to TF32. From 05 on used only with --dtype fp32.
+  // Precision of f32 GEMMs, which only --dtype fp32 has: full, or inputs rounded to TF32.
   const Precision precision = Precision::tf32;
 
   // Parameters that AdamW updates, in f32, and their copy that the passes read. wte is the output head too.
@@ -269,7 +269,7 @@ struct Gpt2Trainer final : Trainer {
       const Fp8Linear to_qkv = fp8.at(Fp8Linears::kQkv, l), attproj = fp8.at(Fp8Linears::kAttproj, l);
       const Fp8Linear fc = fp8.at(Fp8Linears::kFc, l), fcproj = fp8.at(Fp8Linears::kFcproj, l);
 
-      // res1 of the next block = res2 + gelu(fch) W^T + b, and gelu  (B,T,4C) <- (B,T,C)
+      // res1 of the next block = res2 + gelu(fch) W^T + b, back through gelu to fch  (B,T,4C) <- (B,T,C)
       ops(Matmul{grads.fcprojw[l], fcproj.dyt, fcproj.xt, MatOp::NT, write});
       ops(LinearQuantizeGeluBackward{fc.dy, fc.dyt, grads.fcb[l], dfch, fcproj.dy, fcproj.wt, slopes[l]});
 

@@ -23,7 +23,7 @@ struct Gpt2Trainer final : Trainer {
   const NotGpt2 rotary{*this, "rotary"};
   // Type of activations and gradients.
   const DType act = config.half;  // bf16, or what --dtype says
-  // Precision of f32 GEMMs: full, or inputs rounded to TF32. From 05 on used only with --dtype fp32.
+  // Precision of f32 GEMMs, which only --dtype fp32 has: full, or inputs rounded to TF32.
   const Precision precision = Precision::tf32;
 
   // Parameters that AdamW updates, in f32, and their copy that the passes read. wte is the output head too.
