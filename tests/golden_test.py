@@ -201,7 +201,7 @@ def copy_campaign(program: Program, device: str) -> str:
 
 
 def campaign(device: str, *parts: tuple[str, str]) -> Callable[[Program], Files]:
-    """Returns a function that makes the golden files of the campaign that is kept for a device: its report, and exports of `parts`."""
+    """Returns a function that makes the golden files of a device's kept campaign: its report, and exports of `parts`."""
 
     def files(program: Program) -> Files:
         file = copy_campaign(program, device)

@@ -15,7 +15,8 @@ import schema
 
 @cache
 def parts(path: Path) -> list[dict]:
-    """Parts of a kept results file; the file itself is one where it has none. Skips the test where STEPLADDER_BIN names no folder of programs."""
+    """Parts of a kept results file, or the file as its only one. Skips the test where STEPLADDER_BIN names no folder of
+    programs."""
     if not (programs := os.environ.get("STEPLADDER_BIN")):
         raise unittest.SkipTest("STEPLADDER_BIN names no folder that has stepladder in it")
     with tempfile.NamedTemporaryFile(suffix=".json") as file:

@@ -698,10 +698,14 @@ class Renewed(unittest.TestCase):
         text = (REPORTS.parent / "README.md").read_text()
 
         def rows(after, before):
-            table = text.partition(after)[2].partition(before)[0]
-            return [(re.match(r"`?([\w.]+)", cells[0])[1], *(float(cell.replace(",", "")) for cell in cells[1:] if cell[0].isdigit()))
-                    for cells in (line.strip("| ").split(" | ") for line in table.splitlines() if re.match(r"\| `?\w", line))
-                    if any(cell[0].isdigit() for cell in cells[1:])]
+            """The first word of each row of the table between two texts, and the row's numbers."""
+            found = []
+            for line in text.partition(after)[2].partition(before)[0].splitlines():
+                row = re.match(r"\| `?([\w.]+)", line)
+                numbers = [float(cell.replace(",", "")) for cell in re.findall(r"(?<=\| )[\d.,]+(?= \|)", line)]
+                if row and numbers:
+                    found.append((row[1], *numbers))
+            return found
 
         results = {part["name"]: part["result"].get("variants") for part in kept.parts(REPORTS / "h200/results.jsonl.gz")}
         ms = {row["variant"]: row["median_step_ms"]["value"] for row in results["ladder"]}

@@ -65,15 +65,6 @@ void quantize_values(const Cpu& cpu, Tensor q, Tensor qt, int64_t N, int64_t C, 
   });
 }
 
-/// q and qt, the FP8 copies of v(i) = dout * slope(i) of T and of its transpose; dbias of Sum += sum_n v.
-template <class T, class Sum, class Slope>
-void quantize_gradient(const Cpu& cpu, Tensor q, Tensor qt, Tensor dbias, Tensor dout, const Slope& slope) {
-  const int64_t N = rows_of(dout), C = dout.cols();
-  const auto v = [=, fdout = floats<T>(dout)](int64_t i) { return fdout[i] * slope(i); };
-  quantize_values(cpu, q, qt, N, C, v);
-  cpu.add_sums(floats<Sum>(dbias), N, C, [=](int64_t n, int64_t c) { return v(n * C + c); });
-}
-
 }  // namespace
 
 void Quantize::run(Cpu& cpu) const {
@@ -119,7 +110,10 @@ void QuantizeGelu::run(Cpu& cpu) const {
 void QuantizeGeluBackward::run(Cpu& cpu) const {
   with_sum_type(dout, dbias, [&]<class T, class Sum>(T, Sum) {
     const auto quantize = [&](const auto& slope) {
-      quantize_gradient<T, Sum>(cpu, q, qt, dbias, dout, slope);
+      const int64_t N = rows_of(dout), C = dout.cols();
+      const auto v = [=, fdout = floats<T>(dout)](int64_t i) { return fdout[i] * slope(i); };
+      quantize_values(cpu, q, qt, N, C, v);
+      cpu.add_sums(floats<Sum>(dbias), N, C, [=](int64_t n, int64_t c) { return v(n * C + c); });
     };
     if (is_fp8(x.dtype)) {
       quantize([slopes = floats<Float8E4M3>(x)](int64_t i) { return slopes[i]; });
