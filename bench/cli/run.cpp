@@ -159,7 +159,7 @@ int run(RunOptions& options) {
   plan.programs = programs(plan.ladder, asked.rungs, options.peers, asked.python);
   if (options.horizons && !options.tuned.empty())
     throw InputError("--horizons and --tuned both say how long a schedule is: give one");
-  if (!options.tuned.empty()) plan.tuned = tuned_in(options.tuned, plan.programs, asked);
+  if (!options.tuned.empty()) plan.tuned = tuned_in(here_or_shared(options.tuned), plan.programs, asked);
   return options.horizons ? find_horizon(asked, plan, *options.horizons) : measure(asked, std::move(plan));
 }
 
