@@ -117,7 +117,7 @@ def stand_in(name: str, words: list[str]) -> int:
     small = {"--batch": "2", "--devices": "1,2" if "--launcher" not in words else "2", "--max-time": "3s",
              "--eval-every": "1", "--sample-every": "1", "--seeds": "3", "--horizons": "3", "--certify-loss": "20"}
     if kind == "tune" or "--tuned" in words:  # a loss that is reached, as --tuned takes trials that reached it
-        small |= {"--until-loss": "5.2", "--rungs": "00"}
+        small |= {"--until-loss": "5.2", "--rungs": "00", "--tuned": "trials.jsonl"}
     if kind == "tune" and "--warmup-lr-steps" not in words:
         added += ["--warmup-lr-steps", "1"]
     if kind == "tune":

@@ -723,8 +723,8 @@ class Renewed(unittest.TestCase):
             self.assertAlmostEqual(step, row["median_step_ms"]["value"], delta=0.051, msg=trainer)
             self.assertAlmostEqual(joules, row["joules"]["value"], delta=0.051, msg=trainer)
 
-        learned = {row["variant"]: row["to_loss"] for file in ("learning_beside_to_loss", "learning_to_loss")
-                   for row in kept.parts(REPORTS / f"h200/control/{file}.jsonl.gz")[0]["result"]["variants"]}
+        results = {part["name"]: part["result"].get("variants") for part in kept.parts(REPORTS / "h200/control/learning.jsonl.gz")}
+        learned = {row["variant"]: row["to_loss"] for part in ("learning_beside", "learning") for row in results[part]}
         taught = rows("changes the algorithm instead", "**[The page]")
         self.assertEqual(len(taught), 5)
         for rung, *numbers in taught:
