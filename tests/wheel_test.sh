@@ -66,6 +66,9 @@ if [ -e "$ablations" ]; then says only/02_tf32 ablate $tiny --rungs 02 --kinds o
 stepladder train 02_tf32 --backend cpu --model gpt2-tiny --layers 1 --heads 1 --channels 16 --seq 32 --steps 1 --checkpoint c >/dev/null
 stepladder sample 02_tf32 --backend cpu --resume c --prompt 'It is' --sample-tokens 8 >said
 [ -s said ]
+step 'trials that come with the ladder of learning'
+stepladder run --ladder learning --rungs 03 --backend cpu --model gpt2 --seq 1024 --batch 16 --until-loss 3 \
+  --tuned variants/learning/trials.jsonl.gz --check-only
 step 'a trainer of your own'
 python -c 'import stepladder; assert not stepladder.start(batch=1, seq=1)'
 says ok check-trainer python train.py
