@@ -1,5 +1,6 @@
 """The chart of training until a loss, or to a certificate of one."""
 
+from dataclasses import replace
 from statistics import median_high, median_low
 from textwrap import shorten
 
@@ -16,6 +17,25 @@ _RIGHT = 1.95  # inches that the columns of numbers take
 def _rows(workload: Workload) -> list[Row]:
     """The rows that trained for a loss, and those that failed."""
     return [row for row in workload.rows + workload.all_peers if row.curves or row.to_loss or not row.ok]
+
+
+def _joined(workloads: list[Workload]) -> list[Workload]:
+    """The workloads, the one with the lowest rung first. Those of one configuration and loss that share no trainer are one:
+    trials have a part for each trainer. It pairs no rounds, so that no time is a multiple of another."""
+    joined: list[Workload] = []
+    for workload in workloads:
+        def fits(other: Workload, workload=workload) -> bool:
+            here, there = ({row.target for row in one.everyone if row.curves} for one in (workload, other))
+            return (workload.device, workload.key, here) == (other.device, other.key, there) and \
+                not {row.rung for row in workload.everyone} & {row.rung for row in other.everyone}
+
+        if (place := next((i for i, other in enumerate(joined) if fits(other)), None)) is None:
+            joined.append(workload)
+            continue
+        rows, peers = ([replace(row, to_loss=row.to_loss and replace(row.to_loss, first=None)) for row in rows] for rows in (
+            joined[place].rows + workload.rows, joined[place].all_peers + workload.all_peers))
+        joined[place] = replace(workload, rows=sorted(rows, key=lambda row: row.place), all_peers=peers, label="")
+    return sorted(joined, key=lambda workload: (min(row.place for row in workload.everyone), -len(workload.rows)))
 
 
 def _median(row: Row) -> list[Curve]:
@@ -108,14 +128,15 @@ def draw_to_loss(data: Results):
     or the two around it, thick. Below, the median seconds until the loss asked for, with their range, and how many
     times sooner than the first that is, in the rounds in which both reached it. A cross is where a round gave up. Of seeds
     that were to certify a loss, their curves up to the last step alone."""
-    workloads = data.knowing(lambda row: bool(row.curves))
+    workloads = _joined(data.knowing(lambda row: bool(row.curves)))
     if not workloads:
         return ("no rung trained until a loss: `stepladder run --until-loss LOSS` does that; or none was evaluated before its "
                 "last step: with `--seeds`, `--eval-every` does")
     rows_of = [_rows(workload) for workload in workloads]
     names = list(dict.fromkeys(row.rung for rows in rows_of for row in rows))
     looks = style.lines(names)
-    fig, groups = panels(data, "Time to a loss", "thin: each round, thick: the median one, or two", workloads,
+    several = any(len(row.curves) > 1 for rows in rows_of for row in rows)
+    fig, groups = panels(data, "Time to a loss", "thin: each round, thick: the median one, or two" if several else "", workloads,
                          [[2.7, 0.27 * len(rows) + 0.1] if any(row.to_loss for row in rows) else [2.7] for rows in rows_of],
                          left_of(names), _RIGHT)
     for (above, *beneath), rows in zip(groups, rows_of):
@@ -129,7 +150,8 @@ def draw_to_loss(data: Results):
             continue
         (below,) = beneath
         label_rows(below, [row.rung for row in rows])
-        columns_right(below, -0.75, ("median", "sooner", "reached"), _COLUMNS, style.MUTED)
+        sooner = "sooner" if any(row.to_loss and row.to_loss.first for row in rows) else ""
+        columns_right(below, -0.75, ("median", sooner, "reached"), _COLUMNS, style.MUTED)
         for y, row in enumerate(rows):
             _draw_time(below, y, row, looks[row.rung])
     if any(row.to_loss and not curve.reached for rows in rows_of for row in rows for curve in row.curves):

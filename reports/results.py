@@ -367,7 +367,7 @@ class Results:
         return found
 
     def knowing(self, known: Callable[[Row], bool], once: bool = False) -> list[Workload]:
-        """The workloads with a row for which `known` holds. Those outside the main results keep only such rows and, if
+        """The workloads with a row or peer for which `known` holds. Those outside the main results keep only such rows and, if
         `once`, of rows measured in several files only the one with the most rounds. Labelled by file if files differ."""
         def place(workload: Workload, row: Row) -> tuple:
             return workload.device, workload.key, row.rung, row.settings
@@ -382,7 +382,7 @@ class Results:
         for workload in self.workloads:
             rows = [row for row in workload.rows
                     if known(row) and (not once or workload.main or most[place(workload, row)] is row)]
-            if rows:
+            if rows or any(map(known, workload.all_peers)):
                 found.append((workload, workload.rows if workload.main else rows))
         several = len({workload.file for workload, _ in found}) > 1
         return [replace(workload, rows=rows, label=workload.label or (workload.file if several else ""))

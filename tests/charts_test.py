@@ -1006,6 +1006,27 @@ class ToLoss(unittest.TestCase):
         figure = charts_to_loss.draw_to_loss(results.together([read(sample()), read(until_loss(sample()))]))
         self.assertEqual(len(figure.axes), 2)
 
+    def of(self, *names):
+        """The results of the rungs and peers `names` alone."""
+        data = until_loss(with_peers(sample()))
+        for kind in "runs", "variants":
+            data[kind] = [item for item in data[kind] if item["variant"] in names]
+        return read(data)
+
+    def test_files_that_share_no_trainer_are_one_panel_in_the_ladder_s_order_that_compares_no_rounds(self):
+        first, second, third = RUNGS
+        figure = charts_to_loss.draw_to_loss(results.together([self.of(third), self.of(first), self.of("llmc"), self.of(second)]))
+        _, below = figure.axes
+        self.assertEqual([label.get_text() for label in below.get_yticklabels()], [*RUNGS, "llmc"])
+        self.assertFalse([text for text in below.texts if "×" in text.get_text() or text.get_text() == "sooner"])
+
+    def test_the_file_with_the_ladder_s_first_rung_comes_first_and_one_with_more_rungs_before_one_with_less(self):
+        first, second, third = RUNGS
+        figure = charts_to_loss.draw_to_loss(
+            results.together([self.of(second, third), self.of(first, third), self.of(*RUNGS)]))
+        self.assertEqual([[label.get_text() for label in below.get_yticklabels()] for below in figure.axes[1::2]],
+                         [[*RUNGS], [first, third], [second, third]])
+
 
 class Ablations(unittest.TestCase):
     def points(self, ax):
