@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, median
@@ -205,8 +206,8 @@ def averaged(losses: dict[int, float], count: int) -> dict[int, float]:
 
 
 def apart(losses: dict[int, float], baseline: dict[int, float]) -> dict[int, float]:
-    """|loss / baseline - 1| at the steps where the two differ."""
-    return {step: abs(loss / baseline[step] - 1) for step, loss in losses.items()
+    """|loss / baseline - 1| in %, at the steps where the two differ."""
+    return {step: 100 * abs(loss / baseline[step] - 1) for step, loss in losses.items()
             if baseline.get(step) and loss != baseline[step]}
 
 
@@ -270,8 +271,8 @@ def draw_loss(data: Results):
                      lines=True)
         if not distant:
             continue
-        beneath[0].set_title(f"Difference from {rows[0][0].rung}")
-        cells = grid(fig, beneath, [(labels[row.rung], f"at most {style.number(100 * max(distances.values()))} %")
+        beneath[0].set_title(f"Difference from {rows[0][0].rung}, %")
+        cells = grid(fig, beneath, [(labels[row.rung], f"at most {Decimal(f'{max(distances.values()):#.2g}'):f} %")
                                     for row, _, distances in distant])
         for cell, (row, _, distances) in zip(cells, distant):
             look = looks.get(row.rung)

@@ -137,7 +137,7 @@ def draw_cycles(data: Results):
             if row.cycles and before and before.cycles:
                 cycles = before.cycles.value / row.cycles.value
                 faster = 100 * (row.clock_mhz / before.clock_mhz - 1)
-                texts[1], texts[3] = f"×{cycles:.2f}", f"{faster:+.1f} %".replace("-", "−")
+                texts[1], texts[3] = f"×{cycles:.2f}", f"{round(faster, 1) + 0:+.1f} %".replace("-", "−")
                 ax.plot([time, cycles], [y, y], color=style.BASELINE_BAR, linewidth=2.5)
                 style.mark(ax, cycles, y, f"{row.rung}: {cycles:.3f} times fewer cycles than {before.rung}", **_CYCLES_MARK)
                 shown.append(cycles)

@@ -179,9 +179,12 @@ def ceilings(data: Results, device: str) -> dict[str, tuple[float | None, float 
 
 
 def _fastest(data: Results, math: str) -> Row | None:
-    rows = [row for workload in data.ladders() for row in workload.rows
-            if row.ok and row.math == math and row.mfu_nanogpt and row.world_size == 1]
-    return max(rows, key=lambda row: row.mfu_nanogpt, default=None)
+    """The rung with the highest MFU on the ladder's workloads; of other files if the ladder has none of this type."""
+    ladders = data.ladders()
+    same = [workload for workload in data.workloads if workload.key in [ladder.key for ladder in ladders]]
+    rows = ([row for workload in of for row in workload.rows
+             if row.ok and row.math == math and row.mfu_nanogpt and row.world_size == 1] for of in (ladders, same))
+    return max(next(filter(None, rows), []), key=lambda row: row.mfu_nanogpt, default=None)
 
 
 def draw_dtype(data: Results):

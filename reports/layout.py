@@ -26,7 +26,7 @@ def panels(data: Results, title: str, note: str, workloads: list[Workload], heig
     return fig, groups
 
 
-COLUMNS = 4  # of a grid
+COLUMNS = 4  # of a grid, at most
 CELL_HEAD = 0.36  # inches above a cell of a grid, for its name and a note
 _BETWEEN = 0.22  # inches
 
@@ -38,18 +38,18 @@ def grid_rows(count: int) -> int:
 def grid(fig, rows: list, heads: list[tuple[str, str]]) -> list:
     """Cuts the panels `rows` into small ones of the same axes, one for each pair of a name and a note in `heads`, which
     stand above it, up to the right edge. The title of the first panel stays. Returns the small panels."""
-    cells, title = [], rows[0].get_title("left")
+    cells, title, columns = [], rows[0].get_title("left"), min(COLUMNS, len(heads))
     for row, ax in enumerate(rows):
         place = ax.get_position()
         ax.remove()
-        width = (1 - place.x0 - (0.3 + (COLUMNS - 1) * _BETWEEN) / style.WIDTH) / COLUMNS
-        for column in range(min(COLUMNS, len(heads) - len(cells))):
+        width = (1 - place.x0 - (0.3 + (columns - 1) * _BETWEEN) / style.WIDTH) / columns
+        for column in range(min(columns, len(heads) - len(cells))):
             cell = fig.add_axes((place.x0 + column * (width + _BETWEEN / style.WIDTH), place.y0, width, place.height))
             if cells:
                 cell.sharex(cells[0])
                 cell.sharey(cells[0])
             cell.tick_params(which="minor", length=0)
-            cell.tick_params(labelsize=8, labelleft=column == 0, labelbottom=row * COLUMNS + column + COLUMNS >= len(heads))
+            cell.tick_params(labelsize=8, labelleft=column == 0, labelbottom=row * columns + column + columns >= len(heads))
             name, note = heads[len(cells)]
             most = int(width * style.WIDTH / style.text_width("x", 8.5))
             above = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}

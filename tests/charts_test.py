@@ -689,6 +689,14 @@ class BesideTheLadder(unittest.TestCase):
         for text in ("×2.29", "×3.06", "1500 MHz", "−25.0 %"):
             self.assertIn(text, said)
 
+    def test_a_clock_that_is_all_but_the_same_has_changed_by_nothing_and_not_by_less(self):
+        data = read(with_energy(sample()))
+        first, second, _ = data.workloads[0].rows
+        second.cycles = results.Estimate(1999.9e3 * second.median_ms)
+        first.cycles = results.Estimate(2000e3 * first.median_ms)
+        (ax,) = charts_ladder.draw_cycles(data).axes
+        self.assertIn("+0.0 %", [text.get_text() for text in ax.texts])
+
     def test_beside_cycles_the_time_is_the_table_s_and_the_clock_s_change_that_of_the_clocks_shown(self):
         data = with_energy(sample())
         variant(data, "02_tf32")["speedup_previous"]["ratio"] = 2.2
@@ -1129,8 +1137,17 @@ class BySteps(unittest.TestCase):
 
     def test_names_that_are_wider_than_a_panel_are_cut(self):
         data = json.loads(json.dumps(sample()).replace("02_tf32", "02_" + 40 * "x"))
-        name = charts.draw_steps(read(data)).axes[2].texts[0].get_text()
-        self.assertTrue(name.endswith("…") and len(name) < 30, name)
+        ax = charts.draw_steps(read(data)).axes[2]
+        name = ax.texts[0].get_text()
+        self.assertTrue(name.endswith("…"), name)
+        self.assertLessEqual(style.text_width(name, 8.5), ax.get_position().width * style.WIDTH)
+
+    def test_fewer_panels_than_a_row_holds_take_its_width(self):
+        for count in (1, 2, 3):
+            data = sample()
+            data["variants"] = data["variants"][:count]
+            axes = charts.draw_steps(read(data)).axes
+            self.assertEqual((len(axes), round(axes[-1].get_position().x1, 2)), (count, 0.96))
 
     def test_the_loss_of_a_diverged_rung_is_drawn_and_marked(self):
         data = sample()
@@ -1169,12 +1186,18 @@ class BySteps(unittest.TestCase):
         self.assertIn("mean of 4 steps", loss.figure.texts[1].get_text())
 
     def test_losses_are_compared_with_the_baselines(self):
-        _, one, other = charts.draw_loss(read(sample())).axes
+        data = sample()
+        for item in data["runs"]:
+            if item["variant"] == "02_tf32":
+                item["steps"]["loss"] = [loss + 999 * (10.0 - 0.3 * step) for step, loss in enumerate(item["steps"]["loss"])]
+                item["steps"]["loss"] = [loss / 1000 for loss in item["steps"]["loss"]]
+        _, one, other = charts.draw_loss(read(data)).axes
         self.assertEqual([ax.texts[0].get_text() for ax in (one, other)], ["01_causal_mask", "02_tf32"])
-        self.assertIn("00_fp32_baseline", one.texts[-1].get_text())
         step, distance = (data[-1] for data in one.lines[0].get_data())
         self.assertEqual(step, STEPS - 1)
-        self.assertAlmostEqual(distance, 1e-5 * step / (10.0 - 0.3 * step), delta=1e-12)
+        self.assertAlmostEqual(distance, 1e-3 * step / (10.0 - 0.3 * step), delta=1e-10)
+        self.assertIn("baseline, %", one.texts[-1].get_text())
+        self.assertEqual([ax.texts[1].get_text() for ax in (one, other)], ["at most 0.0016 %", "at most 0.0000016 %"])
 
     def test_every_rung_has_a_look_of_its_own_without_colour(self):
         looks = style.lines([f"rung {i}" for i in range(15)]).values()
@@ -1286,6 +1309,16 @@ class Profiles(unittest.TestCase):
         said = [text.get_text() for text in ax.texts]
         of_rung = f"02_tf32: {1000 * best:,.0f}, MFU {100 * best:.0f} %, {100 * best / 0.7:.0f} % of the GEMM"
         self.assertEqual(said[3:], ["1,000", "700, 70 % of peak", of_rung, "2,000", "not measured"])
+
+    def test_a_type_that_only_another_file_has_a_rung_of_has_that_rung(self):
+        beside = everything()
+        for name in ("runs", "variants"):
+            beside[name] = [item for item in beside[name] if item["variant"] == "02_tf32"]
+        rungs = everything()
+        for item, math in [(item, "fp32") for item in rungs["variants"]] + [(item, "fp8") for item in beside["variants"]]:
+            item["config"]["math"] = math
+        (ax,) = charts_profile.draw_dtype(measured([rungs, beside], profile())).axes
+        self.assertTrue(ax.texts[-1].get_text().startswith("02_tf32: "), ax.texts[-1].get_text())
 
     def test_a_peak_that_is_not_known_is_no_number(self):
         data = profile()
