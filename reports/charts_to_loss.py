@@ -133,14 +133,13 @@ def draw_to_loss(data: Results):
         return ("no rung trained until a loss: `stepladder run --until-loss LOSS` does that; or none was evaluated before its "
                 "last step: with `--seeds`, `--eval-every` does")
     rows_of = [_rows(workload) for workload in workloads]
-    names = list(dict.fromkeys(row.rung for rows in rows_of for row in rows))
-    looks = style.lines(names)
     several = any(len(row.curves) > 1 for rows in rows_of for row in rows)
     fig, groups = panels(data, "Time to a loss", "thin: each round, thick: the median one, or two" if several else "", workloads,
                          [[2.7, 0.27 * len(rows) + 0.1] if any(row.to_loss for row in rows) else [2.7] for rows in rows_of],
-                         left_of(names), _RIGHT)
+                         left_of([row.rung for rows in rows_of for row in rows]), _RIGHT)
     for (above, *beneath), rows in zip(groups, rows_of):
         trained = [row for row in rows if row.curves]
+        looks = style.lines([row.rung for row in rows])
         _set_axes(above, [above, *beneath], trained)
         for row in trained:
             _draw_curves(above, row, looks[row.rung])
