@@ -206,8 +206,11 @@ class Source:
 
 
 def summary(sources: Sequence[Source]) -> dict:
-    """How many published gains with ours beside them are ours too: a table as Table.told, a row a source, and all."""
+    """How many published gains with ours beside them are ours too: a table as Table.told, a row a source, and all; without
+    rows where ours stand beside none."""
     rows = [(source.title, source.judged) for source in sources if any(source.judged.values())]
+    if not any(of for _, judged in rows for kind, of in judged.items() if kind != UNMEASURED):
+        rows = []
     if rows:
         rows.append(("all", {kind: [one for _, judged in rows for one in judged[kind]] for kind in rows[0][1]}))
     cells = [[title, *(f"{sum(of)} of {len(of)}" if of else "-" for kind, of in judged.items() if kind != UNMEASURED),

@@ -175,6 +175,9 @@ class Beside(unittest.TestCase):
         self.assertEqual(rows["all"][0], f"{sum(sum(one['speed-ups']) for one in counted)} of "
                                          f"{sum(len(one['speed-ups']) for one in counted)}")
         self.assertEqual(published.summary([])["rows"], [])
+        alone = published.reproduce([ours({"00_fp32_baseline": 1000.0})])
+        self.assertTrue(any(source.judged["not measured"] for source in alone))
+        self.assertEqual(published.summary(alone)["rows"], [], "ours stand beside none")
 
     def test_a_gain_is_the_ladder_table_s_where_that_has_it(self):
         measured = ours(LADDER)
