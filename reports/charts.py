@@ -109,8 +109,7 @@ def draw_by_rung(data: Results, workloads: list[Workload], quantity: Quantity, t
 
 
 def draw_ladder(data: Results):
-    """Median step time of each rung with its interval; a rung that failed is its reason, never a bar. PyTorch's
-    same rung is a thin bar below, llm.c a line across."""
+    """Median step time of each rung with its interval; a rung that failed is its reason, never a bar."""
     workloads = data.ladders()
     if not workloads:
         return None
@@ -127,9 +126,8 @@ _ENERGY_PANELS = 2
 
 def draw_energy(data: Results):
     """Joules that a step takes, by the device's own energy counter, and the tokens it trains on for each; of each rung
-    in its longest run, whichever file and card has it, so that the tables' may differ by a few per cent. PyTorch's
-    same rung is a thin bar below, llm.c a line across; a rung whose steps were too short to tell says so. Shown are
-    the workloads with the most rungs; the tables have the others."""
+    in its longest run, whichever file and card has it, so that the tables' may differ by a few per cent. A rung whose
+    steps were too short to tell says so. Shown are the workloads with the most rungs; the tables have the others."""
     workloads = data.by_longest_run(lambda row: row.joules is not None)
     most = sorted(workloads, key=lambda workload: -sum(bool(row.joules) for row in workload.rows))[:_ENERGY_PANELS]
     workloads = [replace(workload, label="") for workload in workloads if workload in most and workload.rows]

@@ -105,7 +105,7 @@ def markdown_table(table: dict) -> str:
                      [list(map(markdown_text, titles)), rule, *(map(markdown_text, row) for row in rows)])
 
 
-TEMPLATES.filters["breakable"] = lambda text: Markup(str(escape(text)).replace("/", "/<wbr>"))
+TEMPLATES.filters["breakable"] = lambda text, after: Markup(re.sub(f"(?<=[{after}])", "<wbr>", str(escape(text))))
 TEMPLATES.filters["codes"] = lambda text: Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 _MARKDOWN = TEMPLATES.overlay(autoescape=False)
 _MARKDOWN.filters["text"] = markdown_text

@@ -63,7 +63,7 @@ class Tags(HTMLParser):
 
 def tables_of(html):
     """Tables in the ladder's section: for each its heads with units and its rows of texts, intervals included."""
-    html = html[html.index('id="ladder"'):html.index('id="charts"')]
+    html = html[html.index('id="ladder"'):html.index('id="charts"')].replace("<wbr>", "")
     tables = []
     for table in html.split("<table")[1:]:
         rows = [[markup.unescape(" ".join(re.sub("<.*?>", " ", cell).split()))
@@ -539,6 +539,7 @@ class Together(unittest.TestCase):
         section = Tags(html[html.index('id="profiles"'):html.index('id="diffs"')]).text
         for part in ("13_cuda_graphs", "matmul NT 1x1x1", "1.600", "GEMM", "25.0"):
             self.assertIn(part, section)
+        self.assertEqual(section.count("13_cuda_graphs"), 1, "the heading has it")
         self.assertIn("<li>history: ", html)
 
     def test_a_profile_s_timeline_is_a_strip_of_phases_and_one_of_types(self):
@@ -935,8 +936,15 @@ class InABrowser(unittest.TestCase):
     def test_a_phone_shows_what_each_rung_gains(self):
         self.browser.open(self.path, 390)
         right = self.browser.evaluate("""Math.max(...[...document.querySelectorAll("#ladder thead th")].filter(
-            head => /x (previous|baseline)/.test(head.textContent)).map(head => head.getBoundingClientRect().right))""")
+            head => /x (previous|baseline)|speed-up/.test(head.textContent)).map(head => head.getBoundingClientRect().right))""")
         self.assertLessEqual(right, 390)
+
+    def test_a_laptop_hides_columns_of_wide_tables_alone(self):
+        self.browser.open(self.path, 1280)
+        hidden = self.browser.evaluate("""[...document.querySelectorAll("#ladder thead th")].filter(
+            head => !head.offsetWidth && !head.closest("details")).map(head => head.textContent.trim())""")
+        self.assertIn("tok/J", hidden)
+        self.assertNotIn("kJ", hidden)
 
     def test_a_link_opens_the_diff(self):
         self.browser.open(self.path)

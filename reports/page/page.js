@@ -8,7 +8,8 @@ for (const table of document.querySelectorAll("table.sortable")) {
     for (const other of heads) other.removeAttribute("aria-sort");
     head.setAttribute("aria-sort", order);
     const key = row => {  // of "1.02", "12,345", "33.9 / 31.8"; undefined where there is nothing
-      const text = row.cells[column].firstChild.textContent.trim();
+      const parts = [...row.cells[column].childNodes].filter(node => node.tagName !== "SMALL");
+      const text = parts.map(node => node.textContent).join("").trim();
       const number = parseFloat(text.replaceAll(",", "").replace("<= ", ""));
       return head.classList.contains("text") ? text : isNaN(number) ? undefined : number;
     };
