@@ -49,6 +49,13 @@ def rows(ladder: object) -> dict[str, dict]:
 
 
 @cache
+def _trainers() -> dict[str, Path]:
+    """The file of each of our trainers, by the program that a ladder's command starts."""
+    folders = "", "beside", "learning", "learning/beside"
+    return {f"{{bin}}/{file.stem}": file for folder in folders for file in (ROOT / "variants" / folder).glob("*.cpp")}
+
+
+@cache
 def diff(rung: str) -> Diff | None:
     """The diff of a rung's file against its parent's. None for a rung without a parent, and where a file is not here."""
     parent = LADDER.get(rung, {}).get("parent")
@@ -58,9 +65,12 @@ def diff(rung: str) -> Diff | None:
 
 
 def diff_of_commands(rung: str, ladder: dict[str, dict]) -> Diff | None:
-    """The diff of environment and command, a word a line, of a rung of one's own against its parent's. None without a
-    parent."""
+    """The diff of a rung of another ladder against its parent: of the trainers if both run one of ours, else of environment
+    and command, a word a line. None without a parent."""
     rows = [ladder.get(name, {}) for name in (str(ladder.get(rung, {}).get("parent")), rung)]
+    files = [_trainers().get(str([*row.get("command", []), ""][0])) for row in rows]
+    if all(files):
+        return _diff(rung, str(rows[0]["name"]), *(file.read_text(encoding="utf-8").splitlines() for file in files))
     words = [[*(f"{name}={value}" for name, value in dict(row.get("environment", {})).items()),
               *map(str, row.get("command", []))] for row in rows]
     return _diff(rung, str(rows[0]["name"]), *words) if all(words) else None

@@ -226,6 +226,16 @@ class Page(unittest.TestCase):
             self.assertIn(part, section)
         self.assertIn(("a", {"href": "#diff-02_tf32"}), Tags(html).tags)
 
+    def test_the_diff_of_a_trainer_of_ours_on_another_ladder_is_its_file_s(self):
+        rungs = [{"name": name, "parent": parent, "changes": "it", "command": [f"{{bin}}/{program}", "{arguments}"]}
+                 for name, parent, program in (("00_fp32_baseline", None, "13_cuda_graphs"), ("02_tf32", "00_fp32_baseline", "01_muon"),
+                                               ("01_causal_mask", "02_tf32", "fp8_muon"))]
+        html = page_of(of_ones_own(sample(), rungs))
+        section = Tags(html[html.index('id="diffs"'):html.index('id="how"')]).text
+        self.assertIn("Muon", section)
+        self.assertIn("Fp8", section)
+        self.assertNotIn("{bin}", section)
+
     def test_a_rung_leads_to_its_diff(self):
         tags = Tags(page_of(sample()))
         self.assertIn(("a", {"href": "#diff-02_tf32"}), tags.tags)
