@@ -228,8 +228,8 @@ def differing(rows: list[tuple[Row, dict, dict]]) -> list[str]:
 
 def draw_loss(data: Results):
     """Loss of every step, of long runs the mean of several, over the wide band of the lowest rung: in colour what failed
-    or ended more than 2 % from it, six at most, in grey the others. Below, how far each rung lies from the lowest; of
-    the results with the longest runs."""
+    or ended more than 2 % from it, six at most, in grey the others. Below, how far each rung lies from the lowest,
+    without those whose losses are the same; of the results with the longest runs."""
     drawn = []  # of each workload: its rows with their losses and distances
     for workload in data.longest():
         rows = [(row, averaged(losses, steps_a_point(workload))) for row in workload.rows

@@ -461,8 +461,15 @@ class Together(unittest.TestCase):
         answer = Tags(html[html.index('class="answer"'):html.index('id="ladder"')]).text
         self.assertEqual(html.count('class="answer"'), 1)
         self.assertNotIn("Unfinished", answer)
-        besides = html[html.index("1 other measurement"):html.index('id="charts"')]
+        besides = html[html.index("<summary>llmc.json"):html.index('id="charts"')]
         self.assertRegex(" ".join(Tags(besides).text.split()), r"llmc\.json .*1 warning.*Unfinished: 12 of")
+
+    def test_more_other_results_than_three_are_behind_one_line(self):
+        for count in (3, 4):
+            html = page_of(everything(), *(named(f"other{i}.json", sample()) for i in range(count)))
+            self.assertEqual("4 other measurements" in html, count == 4)
+            self.assertEqual(html.count("<summary>other"), count)
+            self.assertEqual(html.count("<details"), html.count("</details>"))
 
     def test_a_peer_that_another_file_measured_is_in_the_answer_with_its_interval(self):
         ladder = named("ladder.json", sample())
@@ -942,6 +949,16 @@ class InABrowser(unittest.TestCase):
             document.querySelector(".first figure svg").getBoundingClientRect())""")
         self.assertLess(top, 450)
         self.assertGreater(wide, 800)
+
+    def test_a_picture_alone_leaves_its_caption_room_beside_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            reported(Path(folder), on_the_cpu(sample()))
+            with Browser() as browser:
+                for width in (1400, 1700):
+                    browser.open(Path(folder, "out/index.html"), width)
+                    figure, caption = browser.evaluate("""["svg", "figcaption"].map(
+                        part => document.querySelector(".first figure " + part).getBoundingClientRect().left)""")
+                    self.assertGreater(caption, figure + 700)
 
     def test_a_phone_shows_what_each_rung_gains(self):
         self.browser.open(self.path, 390)
