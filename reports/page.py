@@ -75,7 +75,8 @@ def render(page: dict, results: list[Results], everything: Results, drawn: dict[
     """The page as HTML. `page` is what page_json() of bench/report/page.h tells, `everything` what was given to the
     charts, `drawn` has each chart's files or what it lacks, `captions` what each shows."""
     devices = [everything.device] if everything.device else dict.fromkeys(series.device for series in everything.history)
-    measured = {file["called"]: file["sources"] for file in page["files"]} | {
+    measured = {f"{file['called']} on {file['device']}" if page["mixed"] else file["called"]: file["sources"]
+                for file in page["files"]} | {
         one.name or "a profile": {one.rung: one.source_hash} for one in everything.profiles}
     shown = _charts(drawn, captions)
     diffs = {row.rung: row.diff for workload in everything.workloads for row in workload.rows if row.diff}

@@ -317,6 +317,14 @@ class Page(unittest.TestCase):
             item["source_hash"] = page.sources.source_hash(item["variant"])
         self.assertNotIn("Stale", page_of(data))
 
+    def test_measurements_of_several_devices_are_stale_each_by_itself(self):
+        data = sample()
+        for item in data["runs"]:
+            item["source_hash"] = "0" * 64
+        part = {"name": "ladder", "about": "the ladder"}
+        html = page_of(data | {"report": part}, on("Tesla T4", copy.deepcopy(data)) | {"report": part | {"name": "other"}})
+        self.assertRegex(html, "since .* on NVIDIA H200, .* on Tesla T4 were made")
+
     def test_of_several_devices_only_ratios_are_shown(self):
         html = page_of(everything(), on("Tesla T4", everything()), charts=True)
         ladder = html[html.index("<main>"):html.index('id="charts"')]
@@ -949,6 +957,17 @@ class InABrowser(unittest.TestCase):
             document.querySelector(".first figure svg").getBoundingClientRect())""")
         self.assertLess(top, 450)
         self.assertGreater(wide, 800)
+
+    def test_devices_answers_are_beside_each_other_above_their_picture(self):
+        with tempfile.TemporaryDirectory() as folder:
+            reported(Path(folder), with_peers(sample()), on("Tesla T4", with_peers(sample())))
+            with Browser() as browser:
+                for width, beside in ((1280, True), (390, False)):
+                    browser.open(Path(folder, "out/index.html"), width)
+                    one, other = browser.evaluate("""[...document.querySelectorAll(".answer")].map(
+                        answer => answer.getBoundingClientRect().top)""")
+                    self.assertEqual(one == other, beside)
+                    self.assertLessEqual(browser.evaluate("document.documentElement.scrollWidth"), width)
 
     def test_a_picture_alone_leaves_its_caption_room_beside_it(self):
         with tempfile.TemporaryDirectory() as folder:
