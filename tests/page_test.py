@@ -969,6 +969,14 @@ class InABrowser(unittest.TestCase):
                     self.assertEqual(one == other, beside)
                     self.assertLessEqual(browser.evaluate("document.documentElement.scrollWidth"), width)
 
+    def test_a_long_name_widens_no_page(self):
+        with tempfile.TemporaryDirectory() as folder:
+            reported(Path(folder), sample(), named(f"trial_{90 * 'x'}.json", sample()))
+            with Browser() as browser:
+                browser.open(Path(folder, "out/index.html"), 390)
+                browser.evaluate("document.querySelectorAll('details').forEach(fold => fold.open = true)")
+                self.assertLessEqual(browser.evaluate("document.documentElement.scrollWidth"), 390)
+
     def test_a_picture_alone_leaves_its_caption_room_beside_it(self):
         with tempfile.TemporaryDirectory() as folder:
             reported(Path(folder), on_the_cpu(sample()))
