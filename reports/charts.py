@@ -239,10 +239,11 @@ def draw_loss(data: Results):
     if not drawn:
         return "no two rungs ended well whose losses could lie beside each other"
     counts = [steps_a_point(workload) for workload, _ in drawn]
-    averages = f"mean of {span(counts)} steps, " if max(counts) > 1 else ""
+    averages = [f"mean of {span(counts)} steps"] * (max(counts) > 1) + ["median over rounds"] * any(
+        len(row.rounds) > 1 for _, rows in drawn for row, *_ in rows)
     below = [[one for one in rows[1:] if one[2]] for _, rows in drawn]
     labels = {row.rung: row.rung if row.ok else f"{row.rung} ({row.status})" for _, rows in drawn for row, *_ in rows}
-    fig, groups = panels(data, "Training loss", averages + "median over rounds", [workload for workload, _ in drawn],
+    fig, groups = panels(data, "Training loss", ", ".join(averages), [workload for workload, _ in drawn],
                          [[2.4] + [_CELL] * grid_rows(len(rows)) for rows in below], 0.85,
                          0.25 + style.legend_width([*labels.values(), "the 16 others"]),
                          [[0.0, *([CELL_HEAD + 0.65] + [CELL_HEAD] * grid_rows(len(rows)))[:grid_rows(len(rows))]]

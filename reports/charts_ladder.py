@@ -53,11 +53,10 @@ def _bracket_groups(ax, workload: Workload) -> None:
 
 
 def draw_waterfall(data: Results):
-    """Where the speed-up comes from: each rung multiplies what the rung before it reached, by as much as the ladder's
-    table says; of a trainer beside the ladder that is the one it changes. The axis is logarithmic, so equal lengths are
-    equal gains; a rung that costs time is orange and hatched. Whiskers are the interval of its speed-up against the
-    baseline. A bracket joins rungs that published tables, and PyTorch,
-    have as one step."""
+    """Each rung multiplies what the rung before it reached, by as much as the ladder's table says; of a trainer beside
+    the ladder that is the one it changes. The axis is logarithmic, so equal lengths are equal gains; a rung that costs
+    time is orange and hatched. Whiskers are the interval of its speed-up against the baseline. A bracket joins rungs that
+    published tables, and PyTorch, have as one step."""
     workloads = [workload for workload in data.ladders() if any(row.speedup for row in workload.rows)]
     if not workloads:
         return "no rung was measured together with the baseline"

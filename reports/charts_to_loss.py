@@ -126,8 +126,8 @@ def _draw_time(ax, y: int, row: Row, look: style.Line) -> None:
 def draw_to_loss(data: Results):
     """Validation loss over seconds of training, evaluations left out: each round thin, the one of median time,
     or the two around it, thick. Below, the median seconds until the loss asked for, with their range, and how many
-    times sooner than the first that is, in the rounds in which both reached it. A cross is where a round gave up. Of seeds
-    that were to certify a loss, their curves up to the last step alone."""
+    times sooner than the first that is, in the rounds in which both reached it. Of seeds that were to certify a
+    loss, their curves up to the last step alone."""
     workloads = _joined(data.knowing(lambda row: bool(row.curves)))
     if not workloads:
         return ("no rung trained until a loss: `stepladder run --until-loss LOSS` does that; or none was evaluated before its "

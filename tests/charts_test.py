@@ -1183,7 +1183,12 @@ class BySteps(unittest.TestCase):
         (steps, losses), = [line.get_data() for line in loss.lines if line.get_label() == "00_fp32_baseline"]
         self.assertEqual(list(steps), list(range(2, STEPS, 4)))
         self.assertAlmostEqual(losses[0], 10.0 - 0.3 * 1.5)
-        self.assertIn("mean of 4 steps", loss.figure.texts[1].get_text())
+        self.assertIn("mean of 4 steps, median over rounds", loss.figure.texts[1].get_text())
+        data = sample()
+        data["runs"] = [item for item in data["runs"] if item["round"] == 0]
+        for item in data["variants"]:
+            item["counted"] = [0]
+        self.assertTrue(charts.draw_loss(read(data)).texts[1].get_text().endswith("  ·  1 round"))
 
     def test_losses_are_compared_with_the_baselines(self):
         data = sample()
