@@ -1098,9 +1098,35 @@ say '{"event":"eval","step":'$i',"val_loss":'$((90 - i * fall))'}'
   EXPECT_TRUE(says(read_file(folder_ / "told.txt"),
                    {"--steps 12", "--lr 0.001", "--min-lr 1e-04", "--warmup-lr-steps 2", "--decay-steps 12"}))
       << read_file(folder_ / "told.txt");
-  for (const char* wrong :
-       {"", " --until-loss 40", " --until-loss 50 --max-steps 9", " --until-loss 50 --rungs 02"})
+  for (const char* wrong : {"", " --until-loss 40", " --until-loss 50 --max-steps 9",
+                            " --until-loss 50 --rungs 02", " --until-loss 50 --lr 1e-3",
+                            " --until-loss 50 --decay-steps 9", " --until-loss 50 --seeds 2", " --seeds 2"})
     EXPECT_EQ(stepladder(run + wrong).code, kExitUsage) << wrong;
+  EXPECT_EQ(stepladder(
+                cat("tune --backend cpu --model gpt2-tiny --batch 2 --seq 16 --eval-every 1 --eval-batches 3 "
+                    "--rungs 00 --until-loss 55 --steps 12 --lr 1.1e-2 --out t.jsonl --data ",
+                    folder_ / "data.bin"))
+                .code,
+            kExitInconclusive)
+      << "older trials reached another loss";
+}
+
+TEST_F(HarnessCli, TuneTakesAnOptionThatOneOfItsTrainersTakes) {
+  const std::string tune =
+      "tune --backend cpu --model gpt2-tiny --batch 2 --seq 16 --warmup 2 --steps 12 --lr 1e-3 "
+      "--eval-batches 3 --dtype bf16 --out t.jsonl --data " +
+      (folder_ / "data.bin");
+  FakeRung half = rung("05_mixed_precision");
+  half.before_end = R"(say '{"event":"eval","step":'$i',"val_loss":4}')";
+  for (FakeRung fake : {half, rung("00_fp32_baseline")}) {
+    fake.before_step = cat("[ $i -gt 0 ] && ", half.before_end);
+    fake.before_end = half.before_end;
+    fake.write(folder_);
+  }
+  EXPECT_EQ(stepladder(tune + " --rungs 00").code, kExitUsage);
+  const Outcome outcome = stepladder(tune + " --rungs 00,05");
+  EXPECT_EQ(outcome.code, kExitOk) << outcome.err;
+  EXPECT_EQ(load_parts(folder_ / "t.jsonl").size(), 2U);
 }
 
 TEST_F(HarnessCli, TimeToALossIsTakenOverSeedsAndWhatMissesItIsSaid) {
@@ -1124,6 +1150,11 @@ TEST_F(HarnessCli, TimeToALossIsTakenOverSeedsAndWhatMissesItIsSaid) {
   EXPECT_TRUE(says(outcome.out, {"trained to a loss", "0 of 2", "2 of 2"})) << outcome.out;
   EXPECT_FALSE(has(outcome.out, kLearnAlike)) << "no losses were compared";
   EXPECT_EQ(results().runs.size(), 4U) << "finished runs are kept";
+  for (const char* into : {">", ">>"})
+    ASSERT_EQ(
+        shell(cat(kStepladder, " ", until, "00 --overwrite && cat results.json ", into, "twice.json")).code,
+        0);
+  EXPECT_TRUE(says(stepladder("report twice.json").out, {"00_fp32_baseline", "4 runs are of 2 seeds"}));
   for (const char* wrong : {"00 --steps 5", "00 --until-loss -1"})
     EXPECT_EQ(stepladder(until + wrong).code, 2) << wrong;
   EXPECT_EQ(stepladder(until + "00,02 --resume --eval-batches 2").code, kExitNotComparable);
@@ -1205,6 +1236,9 @@ TEST_F(HarnessCli, ExportWritesWhatIsOkAndNamesTheRest) {
   EXPECT_TRUE(says(nothing.err, {"error", "results.json"})) << nothing.err;
   EXPECT_EQ(stepladder("export nowhere.json").code, 2);
   write_file(folder_ / "list.json", "[]");
+  ASSERT_EQ(stepladder(plan("--overwrite")).code, 5);
+  for (int time = 0; time < 2; ++time)
+    EXPECT_EQ(stepladder("export results.json --format json --out all.json").code, 0) << "replaces its like";
   const Outcome list = stepladder("export list.json --format json --out list-of.json");
   EXPECT_EQ(list.code, 2);
   EXPECT_TRUE(says(list.err, {"list.json", "is a JSON list"})) << list.err;
@@ -2500,10 +2534,10 @@ TEST_F(HarnessCli, ReportOfAFileWithoutAFinishedRunSaysHowToGoOn) {
 }
 
 TEST_F(HarnessCli, ATextThatIsToBeFetchedFirstIsToldHow) {
-  const Outcome outcome = stepladder(plan("--data data/dictionary.txt"));
+  const Outcome outcome = stepladder(plan("--data texts/dictionary.txt"));
   EXPECT_EQ(outcome.code, kExitUsage);
   EXPECT_TRUE(one_line(outcome.err) &&
-              says(outcome.err, {"data/dictionary.txt", "scripts/prepare_data.py --dictionary"}))
+              says(outcome.err, {"texts/dictionary.txt", "scripts/prepare_data.py --dictionary"}))
       << outcome.err;
 }
 
@@ -2605,17 +2639,23 @@ TEST_F(HarnessCli, ReportLeadsWithTheFileThatHoldsTheMostOfALadder) {
   Results few = results();
   std::erase_if(few.runs, [](const stepladder::Run& run) { return run.variant != "02_tf32"; });
   write_file(folder_ / "few.json", file_text(few));
+  Results beside = results();  // more rows, of trainers beside the ladder
+  for (const char* trainer : {"fp8", "recompute", "fp8_recompute", "own_kernels"})
+    for (stepladder::Run run : few.runs) run.variant = trainer, beside.runs.push_back(run);
+  std::erase_if(beside.runs, [](const stepladder::Run& run) { return run.variant.starts_with("0"); });
+  write_file(folder_ / "beside.json", file_text(beside));
   write_file(folder_ / "noise.json", R"({"schema": 2, "kind": "noise"})");
   Part profile;
   profile.profile = {{"profile", {{"ceilings", Json::object()}}}};
   profile.last_session = "fedcba9876543210";
   write_file(folder_ / "profile.json", lines_of(profile));
   const Outcome outcome =
-      stepladder("report few.json noise.json profile.json results.json few.json --out report");
+      stepladder("report few.json beside.json noise.json profile.json results.json few.json --out report");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   const std::string summary = read_file(folder_ / "report/summary.md");
   const size_t first = summary.find("# results.json"), second = summary.find("# few.json");
   EXPECT_LT(first, second) << summary;
+  EXPECT_LT(first, summary.find("# beside.json")) << summary;
   EXPECT_NE(second, std::string::npos);
   EXPECT_EQ(summary.find("# few.json", second + 1), std::string::npos) << "given twice, told once";
   EXPECT_TRUE(says(outcome.err, {"noise.json", "noise"})) << outcome.err;

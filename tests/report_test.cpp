@@ -503,6 +503,12 @@ TEST(Report, NothingIsClaimedOnRowsThatWereDisturbedInEveryRound) {
     const std::vector<ResultRow> rows = aggregate(results_from(results_json(runs)));
     EXPECT_EQ(rows[1].numbers->break_even_steps.has_value(), !disturbed);
     EXPECT_EQ(rows[1].numbers->to_loss->first.has_value(), !disturbed);
+    for (Json& run : runs) run["summary"]["throttled"] = disturbed;
+    Json file = results_json(runs);
+    file["plan"]["until_loss"] = 3;
+    const std::string answer = first_line(markdown(file));
+    EXPECT_EQ(says(answer, {"No undisturbed run reached"}), disturbed) << answer;
+    EXPECT_FALSE(says(answer, {"No rung"})) << answer;
   }
 }
 

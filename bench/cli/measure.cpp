@@ -111,7 +111,7 @@ void check_workload(Plan& plan) {
   if (const int64_t most = std::ranges::max(plan.batch); most > RungSettings::kMaxBatch)
     throw InputError(cat("--batch: ", most, " is out of range: from 1 to ", RungSettings::kMaxBatch));
   std::error_code none;
-  if (const std::filesystem::path text = plan.settings.data;
+  if (const std::filesystem::path text = here_or_shared(plan.settings.data);
       text.filename() == "dictionary.txt" && !std::filesystem::exists(text, none))
     throw InputError(cat(text.string(), ": is not there; ", shared_dir(),
                          "/scripts/prepare_data.py --dictionary makes it"));
@@ -388,13 +388,15 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
     throw InputError(cat("--certify-loss takes --seeds ", kMinPairs, " or more"));
   plan.certify_loss = options.certify_loss;
   plan.seeds = options.seeds.has_value();
-  check_used(plan, options.rung);
+  if (!options.checked) check_used(plan, options.rung);
   check_models(plan, options.rung.model.has_value());
   if (options.until_loss) {
     if (plan.independent_ranks)
       throw InputError("--until-loss: ranks that train as --independent-ranks can't stop together");
     if (options.steps)
       throw InputError("--until-loss decides how many steps there are; --max-steps bounds them");
+    if (options.seeds)
+      throw InputError("--until-loss is another measure than --seeds: its --rounds are of a seed each");
     plan.settings.until_loss = options.until_loss;
     plan.settings.steps = options.max_steps.value_or(20'000);
     if (plan.settings.eval_every == 0) plan.settings.eval_every = 50;
@@ -432,7 +434,7 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
   plan.devices = options.devices;
   plan.launcher = options.launcher;
   check_devices(plan);
-  if (options.rung.dtype &&
+  if (options.rung.dtype && !options.checked &&
       std::ranges::find(plan.programs, MathMode::half, &Program::math) == plan.programs.end())
     throw InputError(
         "--dtype: none of the rungs named has a choice of types; 05_mixed_precision and those above it do");
@@ -507,7 +509,9 @@ int measure(const MeasureOptions& options, Plan plan, const DeviceProbe& probe) 
         "longer one goes on");
   if (const auto missed = std::ranges::count_if(runs, missed_its_loss); missed > 0 && !options.brief)
     notice(cat("the validation loss of ", number_text(*options.until_loss), " was not reached in ", missed,
-               " of ", runs.size(), " runs: raise --max-steps or --until-loss"));
+               " of ", runs.size(), " runs: ",
+               plan.tuned.empty() ? "raise --max-steps or --until-loss"
+                                  : "raise --until-loss, or tune longer schedules"));
   const int code = exit_code_of(file.results());
   return options.certify_loss && code == kExitOk ? exit_code(findings.certificates) : code;
 }

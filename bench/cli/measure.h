@@ -42,6 +42,7 @@ struct MeasureOptions {
   bool resume = false, retry_failed = false, overwrite = false, wide = false;
   bool brief = false;       // prints a line per certificate in place of the report
   bool check_only = false;  // for a campaign's parts: says what is wrong, measures nothing
+  bool checked = false;     // whether each option was checked to be some program's, of this plan or another
   double timeout = 1800.0;
   Launcher launcher;
 

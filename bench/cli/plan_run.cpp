@@ -97,6 +97,9 @@ int plan_run(PlanRunOptions& options) {
   columns.add({"workload", Align::left, 3}, [](const Row& x) { return x.row.workload; });
   const bool to_loss = std::ranges::any_of(rows, [](const Row& x) { return x.to_loss() != nullptr; });
   if (to_loss) {
+    columns.add("loss", [](const Row& x) {
+      return x.to_loss() ? cat("<= ", number_text(x.to_loss()->loss)) : kNone;
+    });
     columns.add("tokens", [](const Row& x) { return rounded(x.tokens()); });
     columns.add("reached", [](const Row& x) -> std::string {
       return x.to_loss() ? cat(x.to_loss()->reached, " of ", x.row.runs.size()) : kNone;

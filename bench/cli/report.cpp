@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -96,11 +97,14 @@ Fd memory_file(const std::string& text) {
   return file;
 }
 
-/// How much of a ladder a file holds: the rows on the workload that has the most of them, ablations aside.
-int64_t ladder_size(const Findings& file) {
+/// How many rows a file has on the workload that has the most of them, ablations aside; with `climbed` only
+/// rungs of its ladder, not those beside it.
+int64_t rows_in(const Findings& file, bool climbed) {
   std::map<std::string, int64_t> rows;
-  for (const ResultRow& row : file.rows)
-    if (!is_ablation(row.variant)) ++rows[row.workload];
+  for (const ResultRow& row : file.rows) {
+    const Rung* rung = file.ladder.listed(row.variant);
+    if (!is_ablation(row.variant) && (!climbed || (rung && !rung->beside))) ++rows[row.workload];
+  }
   int64_t most = 0;
   for (const auto& [workload, count] : rows) most = std::max(most, count);
   return most;
@@ -124,11 +128,15 @@ class Given {
       const std::vector<Trial> ranked = trials_of(parts);
       std::vector<Trial> best = best_of(ranked);
       if (!ranked.empty()) trials_.push_back(section_of(ranked, kTrialsShown));
-      // Only the best trials are shown like other parts, or one if none reached the loss.
+      // Only the best trials are shown like other parts, the soonest first, or one if none reached the loss.
       if (best.empty() && !ranked.empty()) best.push_back(ranked.front());
       std::erase_if(parts, [&](const Part& part) {
         return part.name.starts_with(Trial::kPart) &&
                std::ranges::find(best, part.name, &Trial::part) == best.end();
+      });
+      std::ranges::stable_sort(parts, {}, [&](const Part& part) {
+        const auto trial = std::ranges::find(best, part.name, &Trial::part);
+        return trial == best.end() ? 0.0 : trial->seconds.value_or(INFINITY);
       });
       for (Part& part : parts) {
         if (part.name.empty())
@@ -138,12 +146,19 @@ class Given {
       }
     }
     if (files_.empty() && others_.empty()) throw InputError("no results file is among those given");
-    // The file with the most of a ladder comes first; in a search for steps, the one that certifies.
+    // The file that climbs most of a ladder comes first, then those with the most rows; in a search for
+    // steps, the one that certifies.
     std::ranges::stable_sort(files_, std::greater(), [](const MeasuredFile& file) {
       const auto& all = file.findings.certificates;
       const bool certifies = !all.empty() && exit_code(all) == kExitOk;
-      return std::pair(ladder_size(file.findings), certifies && file.name.starts_with(Certificate::kFresh));
+      return std::pair(rows_in(file.findings, false),
+                       certifies && file.name.starts_with(Certificate::kFresh));
     });
+    const auto first = std::ranges::max_element(files_, {}, [](const MeasuredFile& file) {
+      if (!file.name.starts_with(Trial::kPart)) return rows_in(file.findings, true);
+      return int64_t{std::ranges::none_of(file.findings.rows, &ResultRow::disturbed)};
+    });
+    if (first != files_.end()) std::rotate(files_.begin(), first, first + 1);
   }
 
   const std::vector<MeasuredFile>& files() const { return files_; }

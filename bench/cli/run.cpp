@@ -125,6 +125,15 @@ std::map<std::string, Tuned> tuned_in(const std::string& file, const std::vector
     throw InputError(
         "--tuned says how each trainer is trained: give --until-loss without --max-steps, or --seeds and "
         "--steps");
+  if (!asked.until_loss && !asked.steps)
+    throw InputError("--tuned with --seeds: give --steps, those of its trials");
+  const RungSettings usual;
+  const RungSettings& s = asked.rung;
+  if (std::tie(s.lr, s.min_lr, s.warmup_lr_steps, s.decay_steps) !=
+      std::tie(usual.lr, usual.min_lr, usual.warmup_lr_steps, usual.decay_steps))
+    throw InputError(
+        "--tuned has each trainer's learning rate and schedule: leave --lr, --min-lr, --warmup-lr-steps and "
+        "--decay-steps out");
   const std::vector<Trial> best = best_of(trials_of(load_measured_parts(file)));
   std::map<std::string, Tuned> tuned;
   for (const Program& program : programs) {

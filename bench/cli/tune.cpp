@@ -100,7 +100,7 @@ bool takes_schedule(const Program& program) {
 /// The options of `run` that measure a trial of a program, as a part of the file.
 MeasureOptions trial_of(const TuneOptions& options, const Program& program, const Schedule& schedule) {
   MeasureOptions trial = options.measure;
-  trial.brief = true;
+  trial.brief = trial.checked = true;
   trial.max_time.clear();
   trial.rung.lr = static_cast<float>(schedule.lr);
   trial.part =
@@ -143,6 +143,20 @@ Kept kept_in(const MeasureOptions& asked) {
   return kept;
 }
 
+/// Checks, before the first trial, the workload, and that each option is some trainer's. Throws InputError.
+void check(const TuneOptions& options, const std::vector<Program>& trainers, const Schedule& first, Plan plan,
+           const DeviceProbe& probe) {
+  const auto told = std::ranges::find_if(trainers, takes_schedule);
+  if (told == trainers.end() &&
+      (options.warmups != TuneOptions().warmups || options.decays != TuneOptions().decays))
+    throw InputError(
+        "--warmup-lr-steps and --decay-to: no command of these has {arguments}, which tells of them");
+  plan.programs = trainers;
+  MeasureOptions whole = trial_of(options, told == trainers.end() ? trainers.front() : *told, first);
+  whole.checked = false, whole.check_only = true;
+  measure(whole, plan, probe);
+}
+
 int tune(TuneOptions& options) {
   const MeasureOptions& asked = options.measure;
   const double limit = asked.max_time.empty() ? INFINITY : duration_s(asked.max_time);
@@ -153,6 +167,10 @@ int tune(TuneOptions& options) {
   std::map<std::string, std::string> hashes;
   for (const Program& program : trainers) hashes[program.variant] = program.source_hash();
   const DeviceProbe probe = require_device(asked.rung.backend, asked.rung.device);
+  check(options, trainers, all.front(), plan, probe);
+  std::set<std::string> parts;
+  for (const Schedule& schedule : all)
+    for (const Program& program : trainers) parts.insert(trial_of(options, program, schedule).part);
   const auto start = std::chrono::steady_clock::now();
   Kept kept = kept_in(asked);
   size_t left = 0, number = 0;
@@ -168,8 +186,8 @@ int tune(TuneOptions& options) {
       if (!kept.parts.contains(trial_of(options, program, schedule).part)) whole += lasts(program);
     for (const Program& program : trainers) {
       const MeasureOptions trial = trial_of(options, program, schedule);
-      ++number;
       if (!tried.insert(trial.part).second) continue;  // a trainer with a schedule of its own
+      ++number;
       const double expected = &program == &trainers.front() ? whole : lasts(program);
       if (!kept.parts.contains(trial.part) && (left > 0 || ms_since(start) * 1e-3 + expected > limit)) {
         ++left;
@@ -178,8 +196,7 @@ int tune(TuneOptions& options) {
       plan.programs = {program};
       plan.source_hashes = {{program.variant, hashes[program.variant]}};
       const auto begun = std::chrono::steady_clock::now();
-      if (!Progress::quiet)
-        notice(cat("trial ", number, " of ", all.size() * trainers.size(), ": ", trial.part));
+      if (!Progress::quiet) notice(cat("trial ", number, " of ", parts.size(), ": ", trial.part));
       const int code = measure(trial, plan, probe);
       if (code > 128) return code;  // interrupted
       if (code != kExitOk && code != kExitInconclusive && code != kExitFailed) return code;
@@ -195,11 +212,13 @@ int tune(TuneOptions& options) {
               << printable(asked.out, kMaxMessage) << std::endl;
   }
   if (left > 0)
-    notice(cat("--max-time left no time for ", left, " of ", all.size() * trainers.size(),
+    notice(cat("--max-time left no time for ", left, " of ", parts.size(),
                " trials: the same command with --resume goes on"));
   const std::vector<Trial> best = best_of(ranked);
   const bool each = std::ranges::all_of(trainers, [&](const Program& program) {
-    return std::ranges::find(best, program.variant, &Trial::trainer) != best.end() ||
+    return std::ranges::any_of(
+               best,
+               [&](const Trial& t) { return t.trainer == program.variant && t.until == asked.until_loss; }) ||
            std::ranges::any_of(ranked, [&](const Trial& t) {
              return t.trainer == program.variant && t.failed.starts_with(name_of(Status::unsupported));
            });

@@ -184,7 +184,8 @@ Workload workload_for(const Plan& plan, const Program& program, int64_t batch, i
   if (independent_ranks) workload.config["independent_ranks"] = true;
   if (const auto found = plan.tuned.find(program.variant); found != plan.tuned.end()) {
     const Tuned& tuned = found->second;
-    const std::string own = program.native ? workload_of(workload.config) : cat("B=", batch, " T=", *s.seq);
+    const std::string own =
+        is_told(program, "model") ? workload_of(workload.config) : cat("B=", batch, " T=", *s.seq);
     if (cat(tuned.workload, " ").find(cat(own, " ")) == std::string::npos)
       throw InputError(cat("--tuned: the trials of ", program.variant, " are of ", tuned.workload,
                            ", not of ", own, ": `stepladder tune` makes some"));

@@ -231,8 +231,9 @@ std::vector<AblatedPair> ablated_pairs(const Results& results) {
                                rounds_of(results, {cat(kOnly, "/", names[i]), workload}),
                                rounds_of(results, {cat(kOnly, "/", names[j]), workload}),
                                rounds_of(results, {both, workload})};
-        row.interaction = interaction(
-            four, [](const Run& run) -> std::optional<double> { return run.summary->median_step_ms; });
+        row.interaction = interaction(four, [](const Run& run) -> std::optional<double> {
+          return run.summary->to_loss ? mean_step_ms(run) : run.summary->median_step_ms;
+        });
         const auto until = [](double ReachedLoss::*of) {
           return [of](const Run& run) {
             const std::optional<ReachedLoss> took = reached_loss(run);

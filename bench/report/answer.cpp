@@ -54,8 +54,8 @@ std::string on_devices(const Findings& file, const ResultRow& best) {
   return !more ? "" : devices == 1 ? " on one device" : cat(" on ", devices, " devices");
 }
 
-/// A sentence on how many rungs learn as the first rung does on every workload; "" where the rungs' speed
-/// says something, or fewer than two rungs could be compared.
+/// A sentence on how many rungs learn as the first rung does on every workload, of those that should; ""
+/// where the rungs' speed says something, or fewer than two rungs could be compared.
 std::string learning(const Findings& file) {
   const std::string& first = file.ladder.rungs.front().name;
   if (!file.ladder.built_in() || std::ranges::none_of(file.rows, emulates)) return "";
@@ -63,14 +63,21 @@ std::string learning(const Findings& file) {
                           [](const ResultRow& row) { return row.numbers && row.numbers->to_loss; }))
     return "";                       // losses of runs until a loss, or by seeds, aren't compared step by step
   std::map<std::string, bool> fine;  // by rung
+  bool others = false;               // whether some rung's losses may differ from the first one's
   for (const ResultRow& row : file.rows) {
     if (!is_rung(row) || !has_reference(row, file.rows, first)) continue;
+    const Rung* rung = file.ladder.listed(row.variant);
+    if (rung && std::isinf(rung->tolerance)) {
+      others = true;
+      continue;
+    }
     if (row.status != Status::ok && row.status != Status::diverged) continue;
     const bool ok = row.status == Status::ok;
     if (const auto [at, is_new] = fine.emplace(row.variant, ok); !is_new) at->second &= ok;
   }
   const auto good = std::ranges::count(fine, true, &std::pair<const std::string, bool>::second);
-  if (fine.size() < 2) return "";
+  if (fine.size() < 2)
+    return others ? "Losses of these rungs are meant to differ. Their speeds on the CPU tell nothing." : "";
   return cat(good == std::ssize(fine) ? "All" : cat(good, " of"), " ", fine.size(), " rungs learn as ", first,
              " does, within their tolerances. Their speeds on the CPU tell nothing.");
 }
@@ -149,7 +156,11 @@ Answer answer_to_loss(const Findings& file, double loss, bool ratios_only) {
   Answer answer;
   const ResultRow* best = soonest(file.rows);
   if (!best) {
-    const std::string gist = cat("No rung reached a validation loss of ", number_text(loss));
+    const bool reached = std::ranges::any_of(file.rows, [](const ResultRow& row) {
+      return is_rung(row) && row.numbers && row.numbers->to_loss && row.numbers->to_loss->reached > 0;
+    });
+    const std::string gist =
+        cat(reached ? "No undisturbed run" : "No rung", " reached a validation loss of ", number_text(loss));
     return {gist, gist + "."};
   }
   const TimeToLoss& took = *best->numbers->to_loss;
@@ -176,11 +187,13 @@ std::vector<Fact> facts_to_loss(const Findings& file, bool ratios_only) {
   if (!best) return {};
   const TimeToLoss& took = *best->numbers->to_loss;
   std::vector<Fact> facts;
-  if (!ratios_only)
-    facts.push_back(
-        {cat("To a loss of ", number_text(took.loss)), sized(took.seconds.value) + " s",
-         printable(cat(best->variant, in_brackets(rival_to_loss(file, *best)), "; ", between(took.seconds)),
-                   400)});
+  if (!ratios_only) {
+    const std::string interval = between(took.seconds);
+    facts.push_back({cat("To a loss of ", number_text(took.loss)), sized(took.seconds.value) + " s",
+                     printable(cat(best->variant, in_brackets(rival_to_loss(file, *best)),
+                                   interval.empty() ? "" : "; ", interval),
+                               400)});
+  }
   facts.push_back({"Steps", rounded(took.steps.value), between(took.steps, 0)});
   if (!ratios_only) {
     facts.push_back({"Time a step", sized(took.step_ms.value) + " ms", between(took.step_ms)});

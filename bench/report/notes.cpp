@@ -170,7 +170,14 @@ class Notes {
                  " of ", counted(std::ssize(v.runs), "round"),
                  ", whose steps are not interpolated: evaluate more often."));
       std::map<int64_t, const Run*> runs(v.runs.begin(), v.runs.end());
-      if (ignores_seed(runs))
+      std::set<double> seeds;
+      size_t told = 0;
+      for (const auto& [round, run] : runs)
+        if (const auto seed = number_at(run->config, "seed")) ++told, seeds.insert(*seed);
+      if (seeds.size() < told)
+        warn(cat(v.variant, ", ", v.workload, ": ", told, " runs are of ", counted(std::ssize(seeds), "seed"),
+                 ", so that intervals of its steps are too narrow."));
+      else if (ignores_seed(runs))
         warn(cat(v.variant, ", ", v.workload,
                  ": it learns the same to the bit in several rounds, so it ignores its seed, and intervals "
                  "of its steps say nothing."));

@@ -1,6 +1,8 @@
 #include "bench/report/trials.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
 #include <map>
 
@@ -20,6 +22,14 @@ std::optional<double> mean_of_all(const std::vector<std::optional<double>>& valu
   }
   if (values.empty()) return std::nullopt;
   return sum / static_cast<double>(values.size());
+}
+
+/// A learning rate, of single precision as a trainer takes it: 1.2e-03.
+std::string rate_text(double rate) {
+  std::array<char, 32> text{};
+  const auto end =
+      std::to_chars(text.begin(), text.end(), static_cast<float>(rate), std::chars_format::scientific);
+  return {text.begin(), end.ptr};
 }
 
 /// The trial that these runs of a part are, all of one workload.
@@ -126,20 +136,20 @@ Section section_of(const std::vector<Trial>& ranked, size_t most) {
       {"place", Align::right, 0, false, "", "among the trainer's trials, to the loss or of as many steps"},
       [](const Placed& p) { return p.second.worked() ? std::to_string(p.first) : kNone; });
   columns.add({"rate", Align::right, 0, false, "", "learning rate after the warm-up"},
-              [](const Placed& p) { return number_text(static_cast<float>(p.second.lr)); });
+              [](const Placed& p) { return rate_text(p.second.lr); });
   columns.add({"steps", Align::right, 0, false, "", "at which the schedule ends"},
               [](const Placed& p) { return grouped(p.second.steps); });
   columns.add("warm-up", [](const Placed& p) { return p.second.warmup ? grouped(*p.second.warmup) : kNone; });
   columns.add({"last rate", Align::right, 0, false, "", "learning rate at the end of the schedule"},
-              [](const Placed& p) {
-                return p.second.min_lr ? number_text(static_cast<float>(*p.second.min_lr)) : kNone;
-              });
+              [](const Placed& p) { return p.second.min_lr ? rate_text(*p.second.min_lr) : kNone; });
   columns.add({"seeds", Align::right, 2}, [](const Placed& p) { return std::to_string(p.second.seeds); });
   columns.add({"validation loss", Align::right, 0, false, "",
                "after the last step that was made, mean over the seeds"},
               [=](const Placed& p) { return number(p.second.loss, 4); });
   if (to_loss) {
-    columns.add("steps to the loss", [=](const Placed& p) { return number(p.second.to_loss, 0); });
+    columns.add("steps to the loss", [](const Placed& p) -> Cell {
+      return p.second.to_loss ? rounded(*p.second.to_loss) : kNone;
+    });
     columns.add("seconds", [=](const Placed& p) { return number(p.second.seconds, 2); });
   }
   columns.add({"ms a step", Align::right, 1, false, "", "mean without the first step"},

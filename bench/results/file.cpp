@@ -65,6 +65,7 @@ bool begins_as(const std::string& kind, const std::string& path) {
       {"csv", "variant,"},
       {"damaged", "{\n\"schema\""},
       {"damaged", "{\"schema\""},
+      {"export", "{\"schema\":"},
       {"googlebenchmark", "{\n \"context\": {"},
       {"published", "# Published numbers and ours\n"},
       {"summary", "# Stepladder\n"},

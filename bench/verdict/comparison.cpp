@@ -59,7 +59,7 @@ std::vector<std::string> notes(const Results& base, const Results& next,
     lines.push_back(
         cat(all ? "Every rung" : join(same, ", "),
             ": the same sources (the rung's file and what it calls) in BASE and NEW, so this compares the "
-            "machine with itself",
+            "machine with itself, or options",
             known && base_commit != commit && all
                 ? "; the commits differ, so unless neither touches them one of the two is STALE."
                 : "."));
