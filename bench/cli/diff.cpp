@@ -120,10 +120,10 @@ int diff(DiffOptions& options) {
   print_diff(before, after, ladder);
   std::cout << "\n"
             << (results ? two_rungs(*results, before.name, after.name).terminal(options.wide)
-                        : cat("Not measured: no results of them in reports/latest here; `",
-                              options.ladder.empty() ? "scripts/run"
-                                                     : cat("stepladder run --ladder ", options.ladder),
-                              "` measures, --results names a file.\n"));
+                        : cat("Not measured: no results of them in reports/latest here; `stepladder run ",
+                              options.ladder.empty() ? "" : cat("--ladder ", options.ladder, " "), "--rungs ",
+                              before.name, ",", after.name,
+                              " --out FILE` measures, and --results names that file.\n"));
   return kExitOk;
 }
 

@@ -174,7 +174,7 @@ Table rows_table(const std::vector<PlacedRow>& rows, bool ratios_only, const std
   }
   if (ours && !rows.empty()) {
     add({"x previous", Align::right, 8, false, "",
-         "times as fast, by time per token, as the nearest rung below that took part"},
+         "times as fast, by time per token, as its parent, or the nearest of its parents that took part"},
         [](const Numbers& n) { return ratio_cell(n.previous); });
     add({"x baseline", Align::right, 0, false, "", "times as fast, by time per token, as the lowest rung"},
         [](const Numbers& n) { return ratio_cell(n.baseline); });
@@ -186,7 +186,8 @@ Table rows_table(const std::vector<PlacedRow>& rows, bool ratios_only, const std
          "known"},
         [](const Numbers& n) { return both(percent(n.mfu_nanogpt), percent(n.mfu_llmc)); });
   if (absolute) {
-    add({"live/process", Align::right, 9, false, "GiB", "peak of the trainer's own tensors / of the process"},
+    add({"live/process", Align::right, 9, false, "GiB",
+         "peak of the trainer's own tensors / of the process, on a GPU of all that is in use there"},
         [=](const Numbers& n) {
           return both(gib_text(n.memory.live_peak, least_bytes),
                       gib_text(n.memory.process_peak, least_bytes));
