@@ -768,7 +768,7 @@ class Ladders(Trainer):
             curves.append([event["loss"] for event in events[1:-1]])
         self.assertEqual(len(curves), 2)
         for loss, expected in zip(curves[1], curves[0]):
-            self.assertAlmostEqual(loss, expected, delta=ladder["rungs"][1]["tolerance"] * expected)
+            self.assertAlmostEqual(loss, expected, delta=rungs_of(ladder)[1]["tolerance"] * expected)
 
 
 CLIENT = r"""
