@@ -54,7 +54,8 @@ ADDED = {
     "ops_benchmark": "--benchmark_min_time=0.001",
 }
 # Options added for a reader's own ladder, whose commands say which options they take.
-ADDED_TO_OWN = {"run": f"{SHORT} --overwrite", "ablate": f"{SHORT} --overwrite", "calibrate": "--pairs 3", "gate": "--pairs 3 --max-pairs 3"}
+ADDED_TO_OWN = {"run": f"{SHORT} --overwrite", "ablate": f"{SHORT} --overwrite", "tune": "--overwrite",
+                "calibrate": "--pairs 3", "gate": "--pairs 3 --max-pairs 3"}
 # Exit codes of success besides 0, by subcommand.
 ALSO = {"gate": {1, 3}, "compare": {1, 3}, "certify": {3, 4}, "overhead": {1, 3}, "run": {3}, "tune": {3}}
 
@@ -117,11 +118,11 @@ def stand_in(name: str, words: list[str]) -> int:
     small = {"--batch": "2", "--devices": "1,2" if "--launcher" not in words else "2", "--max-time": "3s",
              "--eval-every": "1", "--sample-every": "1", "--seeds": "3", "--horizons": "3", "--certify-loss": "20"}
     if kind == "tune" or "--tuned" in words:  # a loss that is reached, as --tuned takes trials that reached it
-        small |= {"--until-loss": "5.2", "--rungs": "00", "--tuned": "trials.jsonl"}
-    if kind == "tune" and "--warmup-lr-steps" not in words:
+        small |= {"--until-loss": "5.2", "--rungs": "00"} | ({} if own else {"--tuned": "trials.jsonl"})
+    if kind == "tune" and "--warmup-lr-steps" not in words and not own:
         added += ["--warmup-lr-steps", "1"]
     if kind == "tune":
-        small |= {"--steps": "8,9", "--warmup-lr-steps": "0,1", "--lr": "1e-2,2e-2"}
+        small |= {"--steps": "12,13" if own else "8,9", "--warmup-lr-steps": "0,1", "--lr": "1e-2,2e-2"}
     if kind in ("run", "gate", "ablate", "rung", "tune"):  # replaced in place, as a repeated list option appends
         words = [small.get(option, word) for option, word in zip(["", *words], words)]
     code = subprocess.run([Path(os.environ["STEPLADDER_BIN_DIR"]) / name, *words, *added], check=False).returncode
@@ -195,23 +196,26 @@ def prepare(root: Path, bin_dir: Path) -> dict[str, str]:
 
 
 def own_trainer(root: Path) -> None:
-    """Writes the trainer and the ladder of docs/own-trainer.md."""
-    text = (REPOSITORY / "docs/own-trainer.md").read_text(encoding="utf-8")
-    (loop,) = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    """Writes the trainer and the ladder of docs/own-trainer.md, with what docs/loss.md adds to them."""
+    text, of_loss = ((REPOSITORY / page).read_text(encoding="utf-8") for page in ("docs/own-trainer.md", "docs/loss.md"))
+    (loop,), (evaluation,) = (re.findall(r"^```python\n(.*?)^```", page, re.M | re.S) for page in (text, of_loss))
     blocks_of_json = re.findall(r"^```json\n(.*?)^```", text, re.M | re.S)
     (ladder,) = [block for block in blocks_of_json if '"rungs"' in block]
     (switches,) = [block for block in blocks_of_json if '"switches"' in block]
+    ladder = ladder.replace('"--steps", "{steps}"', '"--steps", "{steps}", "--lr", "{lr}"')
     train = ("import argparse, itertools, time\n\nparser = argparse.ArgumentParser()\n"
-             "for name in ('batch', 'seq', 'seed'):\n    parser.add_argument('--' + name, type=int)\n"
+             "for name in ('batch', 'seq', 'seed', 'steps'):\n    parser.add_argument('--' + name, type=int)\n"
+             "parser.add_argument('--lr', type=float)\n"
              "for name in ('compile', 'fused'):\n    parser.add_argument('--' + name, action='store_true')\n"
              "parser.add_argument('--attention')\nargs = parser.parse_args()\n"
              "batches = itertools.count()\n\n"
-             "def train_step(batch):\n    time.sleep(0.003)\n    return 9 / (1 + batch)\n\n")
+             "def train_step(batch):\n    time.sleep(0.003)\n    return 9 / (1 + batch)\n\n"
+             "def validate():\n    return 9 / (1 + i)\n\n")
     for folder in ("here", "here/my", "here/bench", "base", "base/my", "base/bench"):
         (root / folder).mkdir(exist_ok=True)
         (root / folder / "ladder.json").write_text(ladder)
         (root / folder / "switches.json").write_text(switches)
-        (root / folder / "train.py").write_text(train + loop)
+        (root / folder / "train.py").write_text(train + loop + evaluation)
         (root / folder / "model.py").touch()
 
 
