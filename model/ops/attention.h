@@ -178,7 +178,9 @@ struct CachedAttention {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// dqkv (B,T,3C), the gradient of AttentionForward's qkv.
+/// dqkv (B,T,3C), the gradient of AttentionForward's qkv. Over s <= t it computes p again:
+/// p = exp(q k^T / sqrt(HS) - lse); with d = rowsum(dout * out), dv = p^T dout, ds = p * (dout v^T - d),
+/// dq = ds k / sqrt(HS) and dk = ds^T q / sqrt(HS).
 struct AttentionBackward {
   static constexpr const char* kName = "attention_backward";
   Tensor dqkv, dout, out, lse, qkv;
