@@ -486,6 +486,28 @@ TEST(Report, TimeToALossIsComparedInTheRoundsThatBothReachedIt) {
   EXPECT_TRUE(says(markdown(results_json(runs)), {"| 00_fp32_baseline |", "| 1.67 |"}));
 }
 
+TEST(Report, NoFactorContradictsThatThereIsNoClearWinnerAtALoss) {
+  const auto answer = [](std::vector<double> first, std::vector<double> second) {
+    std::vector<Json> runs;
+    for (size_t round = 0; round < first.size(); ++round)
+      for (const auto& [variant, seconds] :
+           {std::pair("00_fp32_baseline", first), std::pair("02_tf32", second)}) {
+        Json& run = runs.emplace_back(run_json(variant, static_cast<int>(round), 10));
+        run["summary"]["to_loss"] = {{"loss", 3.0},   {"reached", true},
+                                     {"steps", 100},  {"seconds", seconds[round]},
+                                     {"tokens", 1e6}, {"joules", nullptr}};
+      }
+    Json file = results_json(runs);
+    file["plan"]["until_loss"] = 3;
+    return first_line(markdown(file));
+  };
+  const std::string close = answer({100, 130, 100}, {99, 99, 120}),
+                    clear = answer({100, 101, 102}, {50, 50, 51});
+  EXPECT_TRUE(says(close, {"No clear winner", "02_tf32", "00_fp32_baseline"}) && !says(close, {"steps, "}))
+      << close;
+  EXPECT_TRUE(says(clear, {"Soonest", "sooner than 00_fp32_baseline"})) << clear;
+}
+
 TEST(Report, NothingIsClaimedOnRowsThatWereDisturbedInEveryRound) {
   for (const bool disturbed : {false, true}) {
     std::vector<Json> runs;

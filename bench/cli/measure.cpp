@@ -485,7 +485,7 @@ int measure(const MeasureOptions& options, Plan plan, const DeviceProbe& probe) 
     file.interrupt(128 + e.signal);
     notice(file.begun()
                ? cat("interrupted; ", counted(std::ssize(file.results().runs), "finished run"), " kept in ",
-                     options.out, ": `", resuming(file.results(), place_of(options)), "` goes on")
+                     place_of(options), ": `", resuming(file.results(), place_of(options)), "` goes on")
                : cat("interrupted before a run was finished: ", options.out, " is as it was"));
     return 128 + e.signal;
   }

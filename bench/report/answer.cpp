@@ -172,7 +172,9 @@ Answer answer_to_loss(const Findings& file, double loss, bool ratios_only) {
   if (!ratios_only)
     answer.text += cat(", ", sized(took.seconds.value), " s of training, ", rounded(took.steps.value),
                        " steps of ", sized(took.step_ms.value), " ms");
-  if (took.first && took.first->against != best->variant) answer.text += "; " + sooner_text(*took.first);
+  const bool apart =
+      took.first && took.first->against != best->variant && !(rival && took.first->against == rival->variant);
+  if (apart) answer.text += "; " + sooner_text(*took.first);
   answer.text += ".";
   return answer;
 }

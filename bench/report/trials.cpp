@@ -119,6 +119,7 @@ Section section_of(const std::vector<Trial>& ranked, size_t most) {
     return value ? fixed(*value, digits) : kNone;
   };
   const bool to_loss = any([](const Trial& t) { return t.until.has_value(); });
+  const bool workloads = any([&](const Trial& t) { return t.workload != ranked.front().workload; });
   std::vector<std::pair<size_t, Trial>> shown;
   size_t place = 0;
   for (const Trial& trial : ranked) {
@@ -128,8 +129,7 @@ Section section_of(const std::vector<Trial>& ranked, size_t most) {
   using Placed = std::pair<size_t, Trial>;
   Columns<Placed> columns;
   columns.add_text("trainer", [](const Placed& p) { return p.second.trainer; });
-  if (any([&](const Trial& t) { return t.workload != ranked.front().workload; }))
-    columns.add_text("workload", [](const Placed& p) { return p.second.workload; });
+  if (workloads) columns.add_text("workload", [](const Placed& p) { return p.second.workload; });
   if (any([&](const Trial& t) { return t.judged != ranked.front().judged; }))
     columns.add_text("judged on", [](const Placed& p) { return printable(p.second.judged, 300); });
   columns.add(
@@ -163,10 +163,11 @@ Section section_of(const std::vector<Trial>& ranked, size_t most) {
     section.notes.push_back({cat("Of ", ranked.size(), " trials the best ", most, " of each trainer",
                                  to_loss ? "" : " and number of steps", " are shown; the file has all.")});
   for (const Trial& best : best_of(ranked))
-    section.notes.push_back({cat("Best of ", best.trainer,
-                                 best.until ? cat(" to a loss of ", number_text(*best.until))
-                                            : cat(" in ", grouped(best.steps), " steps"),
-                                 ": `", best.options(), "`")});
+    section.notes.push_back(
+        {cat("Best of ", workloads ? cat(best.trainer, ", ", best.workload, ",") : best.trainer,
+             best.until ? cat(" to a loss of ", number_text(*best.until))
+                        : cat(" in ", grouped(best.steps), " steps"),
+             ": `", best.options(), "`")});
   return section;
 }
 
