@@ -98,6 +98,9 @@ void check_used(const Plan& plan, RungSettings asked) {
   }
   if (asked.eval_batches != usual.eval_batches && !anyone_takes(plan, "arguments"))
     throw unused("eval-batches", "{arguments}");
+  if (asked.dtype && std::ranges::find(plan.programs, MathMode::half, &Program::math) == plan.programs.end())
+    throw InputError(
+        "--dtype: none of the rungs named has a choice of types; 05_mixed_precision and those above it do");
 }
 
 /// Checks model, batch and data before the first run, and tokenises text once, so that no run's start-up pays
@@ -434,10 +437,6 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
   plan.devices = options.devices;
   plan.launcher = options.launcher;
   check_devices(plan);
-  if (options.rung.dtype && !options.checked &&
-      std::ranges::find(plan.programs, MathMode::half, &Program::math) == plan.programs.end())
-    throw InputError(
-        "--dtype: none of the rungs named has a choice of types; 05_mixed_precision and those above it do");
   check_workload(plan);
   if (options.check_only) return;
   for (const Program& program : plan.programs)

@@ -173,7 +173,7 @@ int tune(TuneOptions& options) {
     for (const Program& program : trainers) parts.insert(trial_of(options, program, schedule).part);
   const auto start = std::chrono::steady_clock::now();
   Kept kept = kept_in(asked);
-  size_t left = 0, number = 0;
+  size_t left = 0;
   int worst = kExitOk;
   std::set<std::string> tried;
   // Every trainer makes a trial before any makes the next, so that all had the same where time ran out.
@@ -187,7 +187,6 @@ int tune(TuneOptions& options) {
     for (const Program& program : trainers) {
       const MeasureOptions trial = trial_of(options, program, schedule);
       if (!tried.insert(trial.part).second) continue;  // a trainer with a schedule of its own
-      ++number;
       const double expected = &program == &trainers.front() ? whole : lasts(program);
       if (!kept.parts.contains(trial.part) && (left > 0 || ms_since(start) * 1e-3 + expected > limit)) {
         ++left;
@@ -196,7 +195,7 @@ int tune(TuneOptions& options) {
       plan.programs = {program};
       plan.source_hashes = {{program.variant, hashes[program.variant]}};
       const auto begun = std::chrono::steady_clock::now();
-      if (!Progress::quiet) notice(cat("trial ", number, " of ", parts.size(), ": ", trial.part));
+      if (!Progress::quiet) notice(cat("trial ", tried.size(), " of ", parts.size(), ": ", trial.part));
       const int code = measure(trial, plan, probe);
       if (code > 128) return code;  // interrupted
       if (code != kExitOk && code != kExitInconclusive && code != kExitFailed) return code;

@@ -94,6 +94,11 @@ std::string times(double ratio, int digits = 2) {
   return cat(fixed(ratio, digits), "x as fast");
 }
 
+/// Whether a rung reached its loss in any round.
+bool reached_its_loss(const ResultRow& row) {
+  return is_rung(row) && row.numbers && row.numbers->to_loss && row.numbers->to_loss->reached > 0;
+}
+
 /// The rung that reached its loss in the fewest seconds, of those that reached it in the most rounds; null
 /// where none did.
 const ResultRow* soonest(const std::vector<ResultRow>& rows, const ResultRow* but = nullptr) {
@@ -103,8 +108,8 @@ const ResultRow* soonest(const std::vector<ResultRow>& rows, const ResultRow* bu
   };
   const ResultRow* best = nullptr;
   for (const ResultRow& row : rows)
-    if (counts(row) && is_rung(row) && row.numbers->to_loss && row.numbers->to_loss->reached > 0 &&
-        &row != but && (!but || row.workload == but->workload) && (!best || key(row) > key(*best)))
+    if (counts(row) && reached_its_loss(row) && &row != but && (!but || row.workload == but->workload) &&
+        (!best || key(row) > key(*best)))
       best = &row;
   return best;
 }
@@ -156,9 +161,7 @@ Answer answer_to_loss(const Findings& file, double loss, bool ratios_only) {
   Answer answer;
   const ResultRow* best = soonest(file.rows);
   if (!best) {
-    const bool reached = std::ranges::any_of(file.rows, [](const ResultRow& row) {
-      return is_rung(row) && row.numbers && row.numbers->to_loss && row.numbers->to_loss->reached > 0;
-    });
+    const bool reached = std::ranges::any_of(file.rows, reached_its_loss);
     const std::string gist =
         cat(reached ? "No undisturbed run" : "No rung", " reached a validation loss of ", number_text(loss));
     return {gist, gist + "."};
