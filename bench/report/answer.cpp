@@ -59,8 +59,7 @@ std::string on_devices(const Findings& file, const ResultRow& best) {
 std::string learning(const Findings& file) {
   const std::string& first = file.ladder.rungs.front().name;
   if (!file.ladder.built_in() || std::ranges::none_of(file.rows, emulates)) return "";
-  if (std::ranges::any_of(file.rows,
-                          [](const ResultRow& row) { return row.numbers && row.numbers->to_loss; }))
+  if (std::ranges::any_of(file.rows, [](const ResultRow& row) { return row.to_loss() != nullptr; }))
     return "";                       // losses of runs until a loss, or by seeds, aren't compared step by step
   std::map<std::string, bool> fine;  // by rung
   bool others = false;               // whether some rung's losses may differ from the first one's
@@ -96,14 +95,14 @@ std::string times(double ratio, int digits = 2) {
 
 /// Whether a rung reached its loss in any round.
 bool reached_its_loss(const ResultRow& row) {
-  return is_rung(row) && row.numbers && row.numbers->to_loss && row.numbers->to_loss->reached > 0;
+  return is_rung(row) && row.to_loss() && row.to_loss()->reached > 0;
 }
 
 /// The rung that reached its loss in the fewest seconds, of those that reached it in the most rounds; null
 /// where none did.
 const ResultRow* soonest(const std::vector<ResultRow>& rows, const ResultRow* but = nullptr) {
   const auto key = [](const ResultRow& row) {
-    const TimeToLoss& took = *row.numbers->to_loss;
+    const TimeToLoss& took = *row.to_loss();
     return std::pair(took.reached, -took.seconds.value);
   };
   const ResultRow* best = nullptr;
@@ -166,7 +165,7 @@ Answer answer_to_loss(const Findings& file, double loss, bool ratios_only) {
         cat(reached ? "No undisturbed run" : "No rung", " reached a validation loss of ", number_text(loss));
     return {gist, gist + "."};
   }
-  const TimeToLoss& took = *best->numbers->to_loss;
+  const TimeToLoss& took = *best->to_loss();
   const ResultRow* rival = rival_to_loss(file, *best);
   answer.gist = printable(cat(rival ? "No clear winner" : "Soonest", " at a loss of ", number_text(loss),
                               ": ", best->variant, in_brackets(rival)),
@@ -190,7 +189,7 @@ std::string between(const Estimate& estimate, std::optional<int> digits = {}) {
 std::vector<Fact> facts_to_loss(const Findings& file, bool ratios_only) {
   const ResultRow* best = soonest(file.rows);
   if (!best) return {};
-  const TimeToLoss& took = *best->numbers->to_loss;
+  const TimeToLoss& took = *best->to_loss();
   std::vector<Fact> facts;
   if (!ratios_only) {
     const std::string interval = between(took.seconds);
@@ -319,8 +318,8 @@ std::optional<double> loss_asked(const Findings& file) {
   std::optional<double> loss;
   for (const ResultRow& row : file.rows) {
     if (!row.numbers || !row.peer.empty()) continue;
-    if (!row.numbers->to_loss) return std::nullopt;
-    loss = row.numbers->to_loss->loss;
+    if (!row.to_loss()) return std::nullopt;
+    loss = row.to_loss()->loss;
   }
   return loss;
 }

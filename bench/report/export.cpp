@@ -13,6 +13,7 @@
 #include "bench/base/text.h"
 #include "bench/report/ablation.h"
 #include "bench/report/speedups.h"
+#include "bench/results/crossing.h"
 #include "bench/results/json.h"
 #include "bench/results/writer.h"
 #include "model/error.h"
@@ -206,6 +207,11 @@ std::string csv(const Results& results) {
                                        {"time", time}});
     if (run.status != Status::ok) continue;
     row["summary"] = Writer::write(*run.summary);
+    if (const auto reached = reached_loss(run)) {
+      Json& took = row["summary"]["to_loss"];
+      took["steps"] = reached->steps, took["seconds"] = reached->seconds, took["tokens"] = reached->tokens;
+      if (reached->joules) took["joules"] = *reached->joules;
+    }
     row["final_loss"] = Writer::write(run.steps.back().loss);
   }
   return csv_of(rows, kColumns, Summary(), "summary/");

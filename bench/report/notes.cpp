@@ -161,7 +161,7 @@ class Notes {
     const bool of_seeds = !file.certificates.empty();
     bool any = of_seeds;
     for (const ResultRow& v : file.rows) {
-      if (!v.numbers || !(v.numbers->to_loss || of_seeds)) continue;
+      if (!v.numbers || !(v.to_loss() || of_seeds)) continue;
       any = true;
       const auto at_first =
           std::ranges::count_if(v.runs, [](const auto& round) { return reached_at_first(*round.second); });
@@ -202,7 +202,7 @@ class Notes {
     std::vector<std::string> alone;  // variants whose losses were not compared
     for (const ResultRow& v : variants) {
       const Rung* rung = v.peer.empty() ? ladder.listed(v.variant) : nullptr;
-      if (v.numbers && rung && std::isfinite(rung->tolerance) && v.variant != first && !v.numbers->to_loss &&
+      if (v.numbers && rung && std::isfinite(rung->tolerance) && v.variant != first && !v.to_loss() &&
           !has_reference(v, variants, first))
         add_once(alone, v.variant);
     }

@@ -313,9 +313,8 @@ std::string tables_markdown(const std::vector<MeasuredFile>& files) {
   const auto is_rung = [](const ResultRow& row) { return row.peer.empty() && !is_ablation(row.variant); };
   const auto first = std::ranges::find_if(main.findings.rows, is_rung);
   for (const MeasuredFile* file : here)
-    add(to_loss_table(
-        placed(file->findings, [](const ResultRow& row) { return row.numbers && row.numbers->to_loss; }),
-        false));
+    add(to_loss_table(placed(file->findings, [](const ResultRow& row) { return row.to_loss() != nullptr; }),
+                      false));
   add(rows_table(
       placed(main.findings,
              [&](const ResultRow& row) { return is_rung(row) && row.workload == first->workload; }),

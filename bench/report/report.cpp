@@ -176,15 +176,14 @@ Section section_of(const Findings& file, bool ratios_only) {
   };
   const auto rungs = placed(file, [](const ResultRow&row) { return row.peer.empty(); }),
              peers = placed(file, [](const ResultRow&row) { return !row.peer.empty(); }),
-             to_loss = placed(file, [](const ResultRow&row) { return row.numbers && row.numbers->to_loss; });
+             to_loss = placed(file, [](const ResultRow&row) { return row.to_loss() != nullptr; });
   const Section certified = section_of(file.certificates);
   for (const Table& table : certified.tables) add(table);
   const auto add_loss = [&] {
     if (to_loss.empty()) return;
     add(to_loss_table(to_loss, ratios_only));
-    add(factors_table(placed(file, [](const ResultRow& row) {
-      return row.numbers && row.numbers->to_loss && !is_ablation(row.variant);
-    })));
+    add(factors_table(
+        placed(file, [](const ResultRow& row) { return row.to_loss() && !is_ablation(row.variant); })));
   };
   const auto add_ablations = [&] {
     add(ablations_table(file, ratios_only));

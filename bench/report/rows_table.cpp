@@ -217,13 +217,12 @@ Table rows_table(const std::vector<PlacedRow>& rows, bool ratios_only, const std
 Table to_loss_table(const std::vector<PlacedRow>& rows, bool ratios_only) {
   Columns<PlacedRow> columns = named_columns("trained to a loss", rows);
   columns.add({"val loss", Align::right, 3, false, "", "the validation loss asked for"},
-              [](const PlacedRow& p) { return cat("<= ", number_text(p.row->numbers->to_loss->loss)); });
-  columns.add(
-      {"reached", Align::right, 0, false, "", "in how many rounds; the numbers are of these"},
-      [](const PlacedRow& p) { return cat(p.row->numbers->to_loss->reached, " of ", p.row->runs.size()); });
+              [](const PlacedRow& p) { return cat("<= ", number_text(p.row->to_loss()->loss)); });
+  columns.add({"reached", Align::right, 0, false, "", "in how many rounds; the numbers are of these"},
+              [](const PlacedRow& p) { return cat(p.row->to_loss()->reached, " of ", p.row->runs.size()); });
   const auto add = [&](Table::Column column, std::function<Cell(const TimeToLoss&)> cell) {
     columns.add(std::move(column), [cell](const PlacedRow& p) {
-      const TimeToLoss& took = *p.row->numbers->to_loss;
+      const TimeToLoss& took = *p.row->to_loss();
       return took.reached > 0 ? cell(took) : kNone;
     });
   };
@@ -261,16 +260,15 @@ Table factors_table(const std::vector<PlacedRow>& rows) {
   std::vector<PlacedRow> held;  // rows with factors against another row
   bool joules = false;
   for (const PlacedRow& p : rows)
-    if (const auto& first = p.row->numbers->to_loss->first; first && first->against != p.row->variant) {
+    if (const auto& first = p.row->to_loss()->first; first && first->against != p.row->variant) {
       held.push_back(p);
       joules |= first->joules.has_value();
     }
   Columns<PlacedRow> columns = named_columns("trainer", held);
-  columns.add_text("than", [](const PlacedRow& p) { return p.row->numbers->to_loss->first->against; });
+  columns.add_text("than", [](const PlacedRow& p) { return p.row->to_loss()->first->against; });
   add_factors(
       [&](Table::Column column, std::function<Cell(const Sooner&)> cell) {
-        columns.add(std::move(column),
-                    [cell](const PlacedRow& p) { return cell(*p.row->numbers->to_loss->first); });
+        columns.add(std::move(column), [cell](const PlacedRow& p) { return cell(*p.row->to_loss()->first); });
       },
       joules);
   return columns.table(held, "Sooner at the loss, in rounds in which both reached it");

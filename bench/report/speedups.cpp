@@ -86,8 +86,7 @@ void add_speedups(ResultRow& row, const std::vector<ResultRow>& rows, bool stron
 void add_speedups_to_loss(std::vector<ResultRow>& rows) {
   std::map<std::string, const ResultRow*> firsts;  // by workload
   for (ResultRow& row : rows) {
-    if (!row.numbers || row.disturbed() || !row.numbers->to_loss || row.numbers->to_loss->reached == 0)
-      continue;
+    if (row.disturbed() || !row.to_loss() || row.to_loss()->reached == 0) continue;
     const ResultRow& first = *firsts.emplace(row.workload, &row).first->second;
     row.numbers->to_loss->first = sooner(first.runs, row.runs);
   }

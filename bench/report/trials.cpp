@@ -1,8 +1,6 @@
 #include "bench/report/trials.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <map>
 
@@ -24,12 +22,9 @@ std::optional<double> mean_of_all(const std::vector<std::optional<double>>& valu
   return sum / static_cast<double>(values.size());
 }
 
-/// A learning rate, of single precision as a trainer takes it: 1.2e-03.
+/// A learning rate, of single precision as a trainer takes it.
 std::string rate_text(double rate) {
-  std::array<char, 32> text{};
-  const auto end =
-      std::to_chars(text.begin(), text.end(), static_cast<float>(rate), std::chars_format::scientific);
-  return {text.begin(), end.ptr};
+  return number_text(static_cast<float>(rate));
 }
 
 /// The trial that these runs of a part are, all of one workload.
@@ -71,10 +66,9 @@ Trial trial_of(const Part& part, const std::vector<const Run*>& runs) {
 }  // namespace
 
 std::string Trial::options() const {
-  std::string text =
-      cat("--lr ", number_text(static_cast<float>(lr)), until ? " --max-steps " : " --steps ", steps);
+  std::string text = cat("--lr ", rate_text(lr), until ? " --max-steps " : " --steps ", steps);
   if (warmup) text += cat(" --decay-steps ", steps, " --warmup-lr-steps ", *warmup);
-  if (min_lr) text += cat(" --min-lr ", number_text(static_cast<float>(*min_lr)));
+  if (min_lr) text += cat(" --min-lr ", rate_text(*min_lr));
   return text;
 }
 
