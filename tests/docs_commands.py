@@ -118,7 +118,7 @@ def stand_in(name: str, words: list[str]) -> int:
     small = {"--batch": "2", "--devices": "1,2" if "--launcher" not in words else "2", "--max-time": "3s",
              "--eval-every": "1", "--sample-every": "1", "--seeds": "3", "--horizons": "3", "--certify-loss": "20"}
     if kind == "tune" or "--tuned" in words:  # a loss that is reached, as --tuned takes trials that reached it
-        small |= {"--until-loss": "5.2", "--rungs": "00"} | ({} if own else {"--tuned": "trials.jsonl"})
+        small |= {"--until-loss": "5.2", "--rungs": "00"} | ({} if own else {"--tuned": "learning_trials.jsonl"})
     if kind == "tune" and "--warmup-lr-steps" not in words and not own:
         added += ["--warmup-lr-steps", "1"]
     if kind == "tune":
@@ -189,9 +189,11 @@ def prepare(root: Path, bin_dir: Path) -> dict[str, str]:
             "for copy in base new mine runs results/1 results/2 h200 a100 reports/latest/results; do\n"
             "  mkdir -p $(dirname $copy); cp tuned.jsonl $copy.jsonl\ndone\ncp new.jsonl $HOME/baseline.jsonl\n"
             "02_tf32 --save-weights model.safetensors --data tokens.bin\n"
-            "stepladder calibrate --out noise.json\n")
-    subprocess.run(["bash", "-ec", made], cwd=checkout, env=environment, check=True, stdout=subprocess.DEVNULL)
+            "stepladder calibrate --out noise.json\n"
+            "stepladder tune --ladder learning --until-loss 5.2 --steps 8 --lr 1e-2 --out learning_trials.jsonl\n"
+            "stepladder tune --ladder my/ladder.json --until-loss 5.2 --steps 12 --lr 1e-2 --out trials.jsonl\n")
     own_trainer(root)
+    subprocess.run(["bash", "-ec", made], cwd=checkout, env=environment, check=True, stdout=subprocess.DEVNULL)
     return environment
 
 
@@ -211,7 +213,7 @@ def own_trainer(root: Path) -> None:
              "batches = itertools.count()\n\n"
              "def train_step(batch):\n    time.sleep(0.003)\n    return 9 / (1 + batch)\n\n"
              "def validate():\n    return 9 / (1 + i)\n\n")
-    for folder in ("here", "here/my", "here/bench", "base", "base/my", "base/bench"):
+    for folder in ("here", "here/my", "base", "base/my"):
         (root / folder).mkdir(exist_ok=True)
         (root / folder / "ladder.json").write_text(ladder)
         (root / folder / "switches.json").write_text(switches)

@@ -1055,9 +1055,9 @@ TEST_F(HarnessCli, TuneRanksTheTrialsOfEachWorkloadApartAndRunTakesThemForNoOthe
 }
 
 TEST_F(HarnessCli, TuneRanksByTheStepsToALossWhereOneIsGiven) {
-  FakeRung fake = rung("00_fp32_baseline");  // the loss falls by a half a step, at 1e-3 by one, at 1e-2 never
+  FakeRung fake = rung("00_fp32_baseline");  // the loss falls by 5 a step, at --lr 1e-3 by 10, at 1e-2 by 0
   fake.before_step =
-      R"(case $arguments in *"--lr 0.001"*) fall=10 ;; *"--lr 0.01"*) fall=0 ;; *) fall=5 ;; esac
+      R"(case $arguments in *"--lr 0.001"*) fall=10 ;; *"--lr 0.01"*) fall=0 ;; *"--lr 0.002"*) fall=45 ;; *) fall=5 ;; esac
 say '{"event":"eval","step":'$i',"val_loss":'$((90 - i * fall))'}'
 [ $((90 - i * fall)) -le 50 ] && break)";
   fake.write(folder_);
@@ -1077,6 +1077,13 @@ say '{"event":"eval","step":'$i',"val_loss":'$((90 - i * fall))'}'
   EXPECT_EQ(ranked[0].options(),
             "--lr 0.001 --max-steps 12 --decay-steps 12 --warmup-lr-steps 2 --min-lr 1e-04");
   EXPECT_EQ(best_of(ranked).size(), 1U);
+
+  const Outcome early = stepladder(
+      cat("tune --backend cpu --model gpt2-tiny --batch 2 --seq 16 --eval-every 1 --eval-batches 3 "
+          "--rungs 00 --until-loss 50 --steps 12 --lr 2e-3 --out early.jsonl --data ",
+          folder_ / "data.bin"));
+  EXPECT_TRUE(trials_of(load_parts(folder_ / "early.jsonl")).at(0).at_first) << early.out;
+  EXPECT_TRUE(says(early.out, {"--eval-every"})) << "a trial's place says little: " << early.out;
 
   ASSERT_EQ(
       stepladder(

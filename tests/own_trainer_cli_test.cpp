@@ -941,20 +941,20 @@ TEST_F(OwnTrainer, ThatLearnsOtherwiseIsFoundByTheFirstPairOfAGate) {
   EXPECT_TRUE(says(outcome.out, {"diverged", "% apart", "rung failed"})) << outcome.out;
   EXPECT_EQ(load_results(folder_ / "kept/new.jsonl").runs.size(), 1U);
   EXPECT_TRUE(
-      says(stepladder("gate own nowhere --ladder ladder.json").err, {"nowhere/ladder.json", "BASE and NEW"}));
+      says(stepladder("gate own nowhere --ladder ladder.json").err, {"nowhere", "BASE and NEW"}));
 }
 
 TEST_F(OwnTrainer, IsGatedByTheWorkflowToCopy) {
   const std::string step = command_of_gate("/examples/gate.yml");
   for (const char* side : {"base", "new"}) {
-    std::filesystem::create_directories(folder_ / cat(side, "/bench"));
-    write_file(folder_ / cat(side, "/bench/trainer.sh"), read_file(folder_ / "own/trainer.sh"));
-    ladder("", cat(side, "/bench"));
+    std::filesystem::create_directories(folder_ / cat(side, "/my"));
+    write_file(folder_ / cat(side, "/my/trainer.sh"), read_file(folder_ / "own/trainer.sh"));
+    ladder("", cat(side, "/my"));
   }
   Outcome outcome = stepladder(step);
   EXPECT_EQ(outcome.code, kExitOk) << outcome.out << outcome.err;
   EXPECT_TRUE(says(outcome.out, {"::notice", "01_fast"})) << outcome.out;
-  write_file(folder_ / "new/bench/trainer.sh", "exit 1\n");
+  write_file(folder_ / "new/my/trainer.sh", "exit 1\n");
   outcome = stepladder(step);
   EXPECT_EQ(outcome.code, kExitFailed);
   EXPECT_TRUE(says(outcome.out, {"::error"})) << outcome.out;

@@ -160,7 +160,7 @@ void add(CLI::App& app, const Command& command, bool usual_alone) {
   const auto rare = std::ranges::count_if(
       command.options, [&](const Option& option) { return heading(option) != option.group; });
   app.set_help_flag(
-         command.usual.empty() ? "-h,--help" : cat("-h,--help,", kHelpAll),
+         cat("-h,--help,", kHelpAll),
          cat("print this and exit", rare == 0 ? "" : cat("; ", kHelpAll, " has ", rare, " options more")))
       ->group("Other");
   app.get_formatter()->column_width(kHelpColumn);

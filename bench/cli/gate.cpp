@@ -84,8 +84,11 @@ Contender contender(const std::string& place, const std::string& ladder_file) {
         cat("--ladder ", ladder_file, ": BASE and NEW have one each, so name it as both have it"));
   const Ladder* ours = our_ladder(ladder_file.empty() ? ladder().name : ladder_file);
   if (const fs::path file = fs::path(place) / ladder_file; !ours) {
+    if (!fs::is_directory(place))
+      throw InputError(
+          cat(place, " is no folder: with --ladder FILE, BASE and NEW are folders that have the file"));
     if (!fs::exists(file))
-      throw InputError(cat(file.string(), " is not there: --ladder is a file that BASE and NEW both have"));
+      throw InputError(cat(file.string(), " is not there: BASE and NEW both need it, so merge it first"));
     return {place, load_ladder(file)};
   }
   if (kind_of(place) == "results")
@@ -238,7 +241,7 @@ Comparison measure(const GateOptions& options, const Side& base, const Side& nex
       if (!undecided(row.verdict) || (row.learning && !row.learning->no_interval.empty()))
         pairs.set_done({row.variant, row.workload});  // nothing more to tell
     if (!late && !pairs.exhausted()) continue;
-    if (late && undecided(overall(comparison.rows)))
+    if (late && (pairs.pairs() < first || undecided(overall(comparison.rows))))
       comparison.notes.push_back(
           cat("--max-time was up after ", counted(static_cast<int64_t>(pairs.pairs()), "pair"), "."));
     return comparison;

@@ -402,7 +402,7 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
       throw InputError("--until-loss is another measure than --seeds: its --rounds are of a seed each");
     plan.settings.until_loss = options.until_loss;
     plan.settings.steps = options.max_steps.value_or(20'000);
-    if (plan.settings.eval_every == 0) plan.settings.eval_every = 50;
+    if (plan.settings.eval_every == 0) plan.settings.eval_every = kEvalEvery;
   } else if (plan.seeds) {
     if (!options.steps || options.rounds || options.until_ci)
       throw InputError(
@@ -482,10 +482,12 @@ int measure(const MeasureOptions& options, Plan plan, const DeviceProbe& probe) 
     stopped = carry_out(plan, file);
   } catch (const Interrupted& e) {
     file.interrupt(128 + e.signal);
-    notice(file.begun()
-               ? cat("interrupted; ", counted(std::ssize(file.results().runs), "finished run"), " kept in ",
-                     place_of(options), ": `", resuming(file.results(), place_of(options)), "` goes on")
-               : cat("interrupted before a run was finished: ", options.out, " is as it was"));
+    notice(file.begun() ? cat("interrupted; ", counted(std::ssize(file.results().runs), "finished run"),
+                              " kept in ", place_of(options), ": ",
+                              options.brief ? "the same command with --resume"
+                                            : cat("`", resuming(file.results(), place_of(options)), "`"),
+                              " goes on")
+                        : cat("interrupted before a run was finished: ", options.out, " is as it was"));
     return 128 + e.signal;
   }
   const bool late = text_at(stopped, "reason") == "max_time";

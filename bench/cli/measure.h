@@ -21,6 +21,7 @@ inline const std::set<std::string> kUsualOptions = {
 
 /// The option with which a campaign checks its parts before it begins.
 inline constexpr const char* kCheckOnly = "check-only";
+inline constexpr int kEvalEvery = 50;  // steps between validation losses, where nothing else is asked for
 
 /// The workload, how often it is run, and where the results go.
 struct MeasureOptions {

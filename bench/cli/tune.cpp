@@ -46,7 +46,7 @@ struct TuneOptions {
     std::erase_if(of_loss, [](const Option& option) { return option.name == "max-steps"; });
     for (Option& option : of_loss)
       if (option.name == "eval-every")
-        option.help = "steps between validation losses; 0: a tenth of a trial's";
+        option.help = "steps between validation losses; 0: 50, in short trials a tenth of their steps";
     return std::vector<Option>{
                {"steps", &steps, "LIST", "how long a trial is: its rate decays until then", kTrials,
                 Allowed{1, 1e6}},
@@ -113,7 +113,7 @@ MeasureOptions trial_of(const TuneOptions& options, const Program& program, cons
   }
   trial.rung.eval_skip = trial.rung.eval_batches;  // `run` evaluates on the batches before those
   if (trial.rung.eval_every == 0)
-    trial.rung.eval_every = static_cast<int>(std::max<int64_t>(1, schedule.steps / 10));
+    trial.rung.eval_every = static_cast<int>(std::clamp<int64_t>(schedule.steps / 10, 1, kEvalEvery));
   trial.rounds = trial.until_loss ? std::optional(trial.seeds.value_or(1)) : std::nullopt;
   trial.seeds = trial.until_loss ? std::nullopt : std::optional(trial.seeds.value_or(1));
   (trial.until_loss ? trial.max_steps : trial.steps) = schedule.steps;

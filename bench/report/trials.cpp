@@ -54,6 +54,7 @@ Trial trial_of(const Part& part, const std::vector<const Run*>& runs) {
     losses.push_back(run->summary->val_loss);
     ms.emplace_back(mean_step_ms(*run));
     const auto reached = reached_loss(*run);
+    trial.at_first |= reached_at_first(*run);
     steps.push_back(reached ? std::optional(reached->steps) : std::nullopt);
     seconds.push_back(reached ? std::optional(reached->seconds) : std::nullopt);
   }
@@ -150,7 +151,8 @@ Section section_of(const std::vector<Trial>& ranked, size_t most) {
               [=](const Placed& p) { return number(p.second.step_ms, 2); });
   columns.add({"result", Align::left, 0, true}, [](const Placed& p) -> std::string {
     if (!p.second.failed.empty()) return printable(p.second.failed, 300);
-    return p.second.worked() ? "ok" : cat("above ", number_text(*p.second.until));
+    if (!p.second.worked()) return cat("above ", number_text(*p.second.until));
+    return p.second.at_first ? "reached before the first evaluation: give --eval-every" : "ok";
   });
   section.tables.push_back(columns.table(shown, "Trials"));
   if (shown.size() < ranked.size())

@@ -26,6 +26,7 @@ struct Trial {
   std::optional<double> loss;              // validation loss after the last step, mean over the seeds
   std::optional<double> to_loss, seconds;  // until the loss, means over the seeds; all have to reach it
   std::optional<double> step_ms;
+  bool at_first = false;  // a run was below its loss at its first evaluation: it got there sooner
 
   /// Options with which `stepladder run` trains as the trial did.
   std::string options() const;

@@ -55,7 +55,10 @@ Ending ending_of(const ChildEnd& end, const ChildReport& report, const Run& run,
   if (!report.started)
     return workload.command_starts_ranks()
                ? crash("it told nothing: no start came at the path that STEPLADDER_EVENTS_", rank, " names")
-               : crash("it told nothing: no start came on the file descriptor that STEPLADDER_EVENTS names");
+               : crash(
+                     "it told nothing: does it call stepladder.start()? No start came on the file descriptor "
+                     "that "
+                     "STEPLADDER_EVENTS names");
   if (!report.ended)
     return crash("ended without reporting its end, after ", run.steps.size(), " of ", workload.steps,
                  " steps");

@@ -60,9 +60,10 @@ std::vector<std::string> notes(const Results& base, const Results& next,
         cat(all ? "Every rung" : join(same, ", "),
             ": the same sources (the rung's file and what it calls) in BASE and NEW, so this compares the "
             "machine with itself, or options",
-            known && base_commit != commit && all
-                ? "; the commits differ, so unless neither touches them one of the two is STALE."
-                : "."));
+            known && base_commit != commit && all ? "; the commits differ, so if the change should touch "
+                                                    "them, one side was not rebuilt, or `sources` in the "
+                                                    "ladder file lacks a file."
+                                                  : "."));
   if (fewest < kMinPairs)
     lines.push_back(cat(fewest, fewest == 1 ? " pair is" : " pairs are", " too few: ", kMinPairs,
                         " at least, 10 find 2 %."));
