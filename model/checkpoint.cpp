@@ -464,12 +464,12 @@ std::vector<NamedTensor> weights_of(const ParameterGroup& params, const Config& 
   return outputs;
 }
 
-// The optimizer's state under its names in a resume checkpoint, as we hold it: the trainer's states, such as
-// AdamW's moments, and, where the trainer has them, the loss scaler or the history that FP8's scales come
-// from.
+// Names of tensors in a resume checkpoint.
 constexpr const char* kLossScaler = "stepladder.loss_scaler";
 constexpr const char* kFp8History = "stepladder.fp8_history";
 
+/// The optimizer's state under its names in a resume checkpoint: the trainer's states, such as AdamW's
+/// moments, and its loss scaler or FP8 history, if any.
 std::vector<NamedTensor> optimizer_state_of(const Trainer& trainer) {
   const TrainerTensors own = trainer.tensors();
   std::vector<NamedTensor> outputs;

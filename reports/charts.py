@@ -209,7 +209,7 @@ def apart(losses: dict[int, float], baseline: dict[int, float]) -> dict[int, flo
             if baseline.get(step) and loss != baseline[step]}
 
 
-_DIFFERS = 0.02  # of the baseline's loss, at the end of a run
+_DIFFERS = 0.02  # least relative distance from the baseline's last losses in colour
 _MOST_COLOURS = 6
 
 
@@ -230,7 +230,7 @@ def draw_loss(data: Results):
     """Loss of every step, of long runs the mean of several, over the wide band of the lowest rung: in colour what failed
     or ended more than 2 % from it, six at most, in grey the others. Below, how far each rung lies from the lowest,
     without those whose losses are the same; of the results with the longest runs."""
-    drawn = []  # of each workload: its rows with their losses and distances
+    drawn = []  # (workload, [(row, losses, distances), ..])
     for workload in data.longest():
         rows = [(row, averaged(losses, steps_a_point(workload))) for row in workload.rows
                 if (losses := row.over_rounds("loss"))]
@@ -381,7 +381,7 @@ def captions(data: Results) -> dict[str, str]:
 
 # Charts without milliseconds, joules or bytes, which are not compared across devices.
 ACROSS_DEVICES = {"waterfall", "cycles", "mfu", "peers", "ablation", "loss"}
-MOST_RUNGS = 200  # of a workload that a reader can tell apart
+MOST_RUNGS = 200  # most rungs of a workload that a reader can tell apart
 
 
 def write_chart(name: str, data: Results, out: Path) -> list[Path] | str:
@@ -396,7 +396,7 @@ def write_chart(name: str, data: Results, out: Path) -> list[Path] | str:
         if figure is None or isinstance(figure, str):
             return figure or "no run of a rung ended well"
         return style.save(figure, out / name)
-    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:  # from numbers near the ends of double
+    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:  # raised near the limits of float64
         return f"its numbers can't be drawn: {plain(error, 200)}"
 
 

@@ -45,7 +45,7 @@ class Profile:
     peak_tflops: dict[str, float]  # the data sheet's, where the device is known
     ops: list[Op]
     floor_ms: float | None = None
-    name: str = ""  # of the profile's file
+    name: str = ""  # the profile's file name
     source_hash: str = ""
     label: str = ""  # what tells the profile from others beside it: workload, device, file
     timeline: list[Stretch] = field(default_factory=list)  # of the last traced step

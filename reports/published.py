@@ -30,7 +30,7 @@ ORDER = ["gunton-2024-07", "karpathy-video-chapters", "raschka-llm-training-spee
 # A gain of ours that differs from the published one by no more than this share counts as the same.
 SAME = 0.15
 
-UNMEASURED = "not measured"  # the column of summary() that counts published gains of which ours has no run
+UNMEASURED = "not measured"  # summary()'s column for published gains that we have not measured
 
 # Ladders of scripts/peers that published rows stand beside, with the model that each trains where that isn't ours.
 PEERS = {"pytorch-options": "", "raschka-pytorch": "raschka-pytorch"}
@@ -69,7 +69,7 @@ OF_ROW: dict[str, tuple[Callable[[Row], float | None], bool]] = {
     "process_gib": (_memory("process"), False),
 }
 
-# For each quantity of two rows: functions from how many times as fast the second is to the table's value, and back.
+# For each quantity of two rows: the function from the second row's speed-up to the table's value, and its inverse.
 OF_PAIR: dict[str, tuple[Callable[[float], float], Callable[[float], float]]] = {
     "reduction": (lambda gain: 100 * (1 - 1 / gain), lambda percent: 1 / (1 - percent / 100)),
     "speedup": (lambda gain: gain, lambda gain: gain),
@@ -92,8 +92,8 @@ class Ours:
 
     name: str = ""
     value: str = ""
-    ratio: str = ""  # to the reference
-    step: str = ""  # to the row above
+    ratio: str = ""  # gain over the reference row
+    step: str = ""  # gain over the row above
     same_device: str = ""  # our value over the published one
     note: str = ""  # where the value is from, if the rest of its column is from elsewhere
 

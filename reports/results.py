@@ -74,7 +74,7 @@ class TimeToLoss:
     rounds: int  # rounds that count
     interval: str = ""  # what its intervals are called
     seconds: Estimate | None = None
-    first: Ratio | None = None  # of seconds, in the rounds in which both reached it, to the first row that did
+    first: Ratio | None = None  # in seconds, over the first row that reached the loss, from rounds in which both did
 
 
 @dataclass
@@ -115,11 +115,11 @@ class Row:
     tokens_per_joule: Estimate | None = None
     memory: Memory | None = None
     to_loss: TimeToLoss | None = None
-    curves: list[Curve] = field(default_factory=list)  # of each run that counts and was evaluated for a loss
+    curves: list[Curve] = field(default_factory=list)  # one for each counted run with at least two finite evaluations
     target: float | None = None  # the validation loss asked for: to train until, or to certify
     math: str = ""  # the math mode of its GEMMs
     world_size: int = 1
-    settings: str = ""  # what of its configuration changes its time, beside model, batch, length and steps
+    settings: str = ""  # settings that change its time, other than model, batch, length and steps
     configuration: dict = field(default_factory=dict)  # all that may change its time, with what a trainer of one's own recorded
     place: int = 0  # in its ladder; rows that aren't in it come last
     ours: bool = True  # of Stepladder's own ladder, whose sources are here
@@ -177,7 +177,7 @@ class Row:
         return {step: median(values) for step, values in enumerate(of_steps) if values}
 
 
-# The numbers of a variant in the file that a row has by the same name, with their type.
+# Numeric fields of Row, by name, with their type: filled from the file's variant, which has the same names.
 NUMBERS = {of.name: of.type for of in fields(Row) if of.type in (float | None, Estimate | None)}
 
 
@@ -284,7 +284,7 @@ class Scaled:
 
     rung: str
     devices: int
-    batch: int  # of a single device
+    batch: int  # batch of the run on one device
     tokens_per_second: Estimate
     efficiency: Estimate  # a fraction
     machines: int = 1
@@ -314,7 +314,7 @@ class Results:
     scaling: list[Scaled] = field(default_factory=list)
     predicted: list[Predicted] = field(default_factory=list)
     mixed: bool = False  # measured on several devices: only ratios compare
-    profiles: list = field(default_factory=list)  # of profiles.Profile, given with the results
+    profiles: list = field(default_factory=list)  # profiles.Profile objects, given with the results
     history: list = field(default_factory=list)  # of history.Series
 
     @property
@@ -586,6 +586,6 @@ def _key(item: dict) -> tuple[str, int, int, int]:
 
 def _steps(run: dict) -> dict[str, list]:
     steps, to_loss = run["steps"], (run["summary"] or {}).get("to_loss")
-    if to_loss and to_loss["steps"] > len(steps["step_ms"]):  # the last step was kept without many before it
+    if to_loss and to_loss["steps"] > len(steps["step_ms"]):  # a shortened file keeps the last step after a gap
         steps = {name: column[:-1] for name, column in steps.items()}
     return steps if steps["step_ms"] else {}

@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 SCHEMA = json.loads(Path(__file__).with_name("results.schema.json").read_text(encoding="utf-8"))
-for _name, _field in SCHEMA["$defs"]["summary"]["properties"].items():  # over_rounds: what differs in a variant
+for _name, _field in SCHEMA["$defs"]["summary"]["properties"].items():  # over_rounds: overrides for a variant
     if (_over_rounds := _field.pop("over_rounds", None)) is not None:
         SCHEMA["$defs"]["variant"]["properties"][_name] = \
             _field | {"description": "as in a summary, the median over rounds"} | _over_rounds

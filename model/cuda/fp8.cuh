@@ -84,7 +84,7 @@ struct Fp8Output {
   float* amax;
 };
 
-/// Every extent of an FP8 tensor is a multiple of this: kernels write so many bytes at a time.
+/// Rows and columns of an FP8 matrix are multiples of this: kernels store 16 bytes at a time.
 constexpr int kFp8Multiple = 16;
 
 /// q, or qt where q is empty.

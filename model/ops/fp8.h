@@ -120,8 +120,8 @@ struct LinearQuantizeGeluBackward {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// losses of CrossEntropyForward, and q (B,T,Vp), the FP8 copy of v, the gradient that
-/// CrossEntropyForwardBackward computes. Leaves logits alone. On CUDA Vp is a multiple of 16.
+/// losses as in CrossEntropyForward; q (B,T,Vp) = the FP8 copy of v, the gradient of logits as in
+/// CrossEntropyForwardBackward. Keeps logits. On CUDA Vp is a multiple of 16.
 struct QuantizeCrossEntropy {
   static constexpr const char* kName = "quantize_cross_entropy";
   Tensor q, losses, logits, targets;

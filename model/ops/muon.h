@@ -12,8 +12,8 @@ namespace stepladder {
 inline constexpr float kMuonEps = 1e-7F;
 
 /// m = beta * m + (1 - beta) * g; u = beta * m + (1 - beta) * g with the new m (Nesterov); for each matrix,
-/// x = u / (|u| + kMuonEps), |u| its Frobenius norm. g stands for clip (1) f32 * g. m is f32, g of x's type
-/// or f32. With a loss_scaler (see ClipGradNorm) overflowed steps change nothing.
+/// x = u / (|u| + kMuonEps), |u| its Frobenius norm. g is first multiplied by clip (1) f32. m is f32, g of
+/// x's type or f32. With a loss_scaler (see ClipGradNorm) overflowed steps change nothing.
 struct MuonMomentum {
   static constexpr const char* kName = "muon_momentum";
   Tensor x, m, g, clip;

@@ -39,7 +39,7 @@ import time
 
 PROTOCOL = 1
 EXIT_FAILED = 5
-LONG_WAIT = 1e-3  # seconds; telling a step takes a tenth of it
+LONG_WAIT = 1e-3  # seconds; after a longer wait an event is sent during the next step
 _encode = json.JSONEncoder(allow_nan=False).encode
 _started = False
 
@@ -163,7 +163,7 @@ class Run:
             self.config["world_size"] = world_size
         self.config.update((key, _plain(value)) for key, value in config.items())
         self.events, self.steps, self.eval_every, self.until_loss = events, steps, eval_every, until_loss
-        self.done, self._pause = 0, 1  # steps; how many until _look_up()
+        self.done, self._pause = 0, 1  # steps done; steps done at the next _look_up()
         self.reached = False  # whether the validation loss to stop at was reached
         self._exit, self._code = exit, None
         self._more_synchronize, self._more_memory, self._told = synchronize, memory, told
@@ -250,7 +250,7 @@ class Run:
         if self._more_synchronize is not None:
             self._more_synchronize()
         elif self._device.backend != "cpu":
-            self._synchronize = self._device.synchronize  # without a detour from now on
+            self._synchronize = self._device.synchronize  # later calls go straight to the device
 
     def _start(self) -> None:
         self._started = True
@@ -470,7 +470,7 @@ class _Cupy(_Host):
 def _device_in_use() -> _Host:
     """The device of PyTorch or CuPy. Imports neither of them: a program that uses one has imported it."""
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
-    if torch is not None and torch.cuda.is_initialized():  # not just there: the program may train on the CPU
+    if torch is not None and torch.cuda.is_initialized():  # a program that imports torch may train on the CPU
         return _Torch(torch)
     if cupy is not None and cupy.cuda.is_available():
         return _Cupy(cupy)

@@ -200,8 +200,8 @@ struct Gpt2Trainer final : Trainer {
   // A comment repeats the forward line, with the shapes of its gradients: computed <- given. The gradient of
   // "res + ..." is the gradient of both terms: dres stays as it is, and LayerNorms add to it.
 
-  // With one micro-batch a step GEMMs overwrite grads, and an epilogue may sum a bias gradient in place. With
-  // more it sums to scratch, which is then added, since an epilogue can't add.
+  // With one micro-batch a step GEMMs overwrite grads, and an epilogue may write a bias gradient there. With
+  // more it writes to scratch, which is then added: cuBLASLt's epilogues overwrite their sum.
   const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
 
   void backward() {
