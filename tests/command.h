@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "model/error.h"
 #include "tests/files.h"
@@ -51,6 +52,25 @@ inline std::string command_of_gate(const std::string& workflow) {
 
 [[nodiscard]] inline bool one_line(const std::string& text) {
   return !text.empty() && text.find('\n') == text.size() - 1;
+}
+
+/// Whether a command ended with `code`, its output said each of `out`, and its errors each of `err`.
+[[nodiscard]] inline ::testing::AssertionResult ended(const Outcome& outcome, int code,
+                                                      const std::vector<std::string>& out = {},
+                                                      const std::vector<std::string>& err = {}) {
+  const auto said = says(outcome.out, out), complained = says(outcome.err, err);
+  if (outcome.code == code && said && complained) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "exit code " << outcome.code << ", wanted " << code
+                                       << "\noutput: " << (said ? outcome.out : said.message())
+                                       << "\nerrors: " << (complained ? outcome.err : complained.message());
+}
+
+/// Whether a command ended with `code` and one line of errors, which says each of `parts`.
+[[nodiscard]] inline ::testing::AssertionResult is_refused(const Outcome& outcome,
+                                                           const std::vector<std::string>& parts = {},
+                                                           int code = kExitUsage) {
+  if (!one_line(outcome.err)) return ::testing::AssertionFailure() << "not one line: " << outcome.err;
+  return ended(outcome, code, {}, parts);
 }
 
 }  // namespace stepladder

@@ -9,17 +9,22 @@
 
 namespace stepladder {
 
+/// Shell code of a stand-in that tells why it fails, and ends.
+inline std::string fails(const std::string& status, const std::string& reason, int code = kExitFailed) {
+  return cat(R"(say '{"event":"error","status":")", status, R"(","reason":")", reason, "\"}'; exit ", code);
+}
+
 struct FakeRung {
   static constexpr double kStepMs = 1.05;
 
   std::string name = "00_fp32_baseline";
   std::string source_hash = "abc123";
   std::string step_ms = cat(kStepMs), loss = "4.$((90 - i))";  // shell words; $i is the step
-  std::string config;     // more fields of the start's config: ,"world_size":2
-  std::string device;     // more fields of the start event: ,"device":{"name":"fake"}
-  std::string telemetry;  // more fields of a step event: ,"sm_mhz":1980
-  std::string before_start, before_step, before_end;  // shell commands
-  std::string file = "";                              // the script's path in the folder; by default `name`
+  std::string config = "";     // more fields of the start's config: ,"world_size":2
+  std::string device = "";     // more fields of the start event: ,"device":{"name":"fake"}
+  std::string telemetry = "";  // more fields of a step event: ,"sm_mhz":1980
+  std::string before_start = "", before_step = "", before_end = "";  // shell commands
+  std::string file = "";  // the script's path in the folder; by default `name`
 
   /// A workload of six steps, two of them warm-up, whose rung is the script in `folder` (see write()).
   Workload workload(const TempFolder& folder) const {

@@ -11,6 +11,7 @@
 #include <iterator>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "model/error.h"
 
@@ -65,6 +66,14 @@ inline void write_file(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
+/// Replaces the last `was` in a file by `is`.
+inline void replace_last(const std::string& path, const std::string& was, const std::string& is) {
+  std::string text = read_file(path);
+  const size_t at = text.rfind(was);
+  ASSERT_NE(at, std::string::npos) << path << " has no " << was;
+  write_file(path, text.replace(at, was.size(), is));
+}
+
 /// Makes an energy counter as in /sys/class/powercap. Returns the file with the count.
 inline std::string energy_counter(const TempFolder& folder, const std::string& zone = "intel-rapl:0",
                                   const std::string& name = "package-0",
@@ -107,13 +116,26 @@ std::string input_error(Action action) {
 
 /// Whether `text`, its folded lines joined, contains each of `parts`.
 [[nodiscard]] inline ::testing::AssertionResult says(const std::string& text,
-                                                     std::initializer_list<std::string> parts) {
+                                                     const std::vector<std::string>& parts) {
   std::string unfolded = text;
   std::ranges::replace(unfolded, '\n', ' ');
   for (const std::string& part : parts)
     if (text.find(part) == std::string::npos && unfolded.find(part) == std::string::npos)
       return ::testing::AssertionFailure() << "\"" << text << "\" does not say \"" << part << "\"";
   return ::testing::AssertionSuccess();
+}
+
+/// Whether `action` throws an Error with this exit code, whose message says each of `parts`.
+template <class Action>
+[[nodiscard]] ::testing::AssertionResult throws(Action action, int code,
+                                                const std::vector<std::string>& parts = {}) {
+  try {
+    action();
+  } catch (const Error& error) {
+    if (error.code() == code) return says(error.what(), parts);
+    return ::testing::AssertionFailure() << "exit code " << error.code() << ": " << error.what();
+  }
+  return ::testing::AssertionFailure() << "no exception";
 }
 
 }  // namespace stepladder

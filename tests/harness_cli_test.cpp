@@ -1,9 +1,7 @@
 // The stepladder command line through its real binary; rungs are stand-ins unless a test says otherwise.
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pty.h>
 #include <signal.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -27,7 +25,6 @@
 #include "bench/report/trials.h"
 #include "bench/results/file.h"
 #include "bench/results/run_json.h"
-#include "model/fd.h"
 #include "model/random.h"
 #include "model/rendezvous.h"
 #include "model/tokenizer.h"
@@ -48,6 +45,13 @@ constexpr const char* kStepladder = STEPLADDER_BIN "/stepladder";
 
 bool has(const std::string& text, const std::string& part) {
   return says(text, {part});
+}
+
+/// "00 01 02 02 01 00": the first characters of the variants of the finished runs, in order.
+std::string sequence(const Results& results, size_t characters = 2) {
+  std::vector<std::string> names;
+  for (const Run& run : results.runs) names.push_back(run.variant.substr(0, characters));
+  return join(names, " ");
 }
 
 constexpr const char* kLearnAlike = "tolerances";  // a word of reports that compare losses
@@ -97,8 +101,9 @@ class HarnessCli : public testing::Test {
   /// The arguments of a small run of the stand-ins, six steps each.
   std::string plan(const std::string& more = "") const {
     return cat(
-        "run --backend cpu --model gpt2-tiny --batch 4 --seq 32 --steps 6 --warmup 2 --rounds 2 --data ",
-        folder_ / "data.bin", " --out results.json ", has(more, "--rungs") ? "" : "--rungs 00,01,02 ", more);
+        "run --backend cpu --model gpt2-tiny --batch 4 --seq 32 --steps 6 --warmup 2 --rounds 2 --data "
+        "data.bin --out results.json ",
+        has(more, "--rungs") ? "" : "--rungs 00,01,02 ", more);
   }
 
   /// Options that measure both peers; each peer is a stand-in like `fake` under the peer's name.
@@ -115,6 +120,11 @@ exec )",
     return cat(" --peer pytorch --peer llmc=", folder_ / "peer", " --python ", folder_ / "python");
   }
 
+  /// Makes a rung write its process id into the file pid and wait to be ended.
+  void hang(const std::string& name) const {
+    FakeRung{.name = name, .before_start = cat("echo $$ >", folder_ / "pid", "; exec sleep 100")}.write(
+        folder_);
+  }
   /// Starts `stepladder ARGUMENTS` in the background.
   pid_t start(const std::string& arguments) {
     return start_in(folder_,
@@ -133,13 +143,7 @@ exec )",
   /// results.json as `stepladder export --format json` prints it.
   Json exported() const { return stepladder::exported(folder_ / "results.json"); }
 
-  /// "00 01 02 02 01 00": variants of the finished runs in order.
-  std::string climbed() const {
-    std::string text;
-    for (const stepladder::Run& run : results().runs)
-      text += (text.empty() ? "" : " ") + run.variant.substr(0, 2);
-    return text;
-  }
+  std::string climbed() const { return sequence(results()); }
 
   const TempFolder folder_;
   const Environment no_sample_{"STEPLADDER_BUSY_SAMPLE_MS", "0"};  // skips the load sample
@@ -152,11 +156,11 @@ class HarnessCliAblate : public HarnessCli {
   HarnessCliAblate() {
     std::filesystem::create_directory(folder_ / "ablations");
     for (const Rung& row : ladder().rungs) {
-      FakeRung fake = rung(row.trainer);
-      fake.step_ms = row.name < "03" ? "1.25" : "1.0";
-      fake.before_start = cat("case $arguments in *--plan*) echo '{\"batch\": ", row.parent.empty() ? 8 : 16,
-                              "}'; exit 0 ;; esac");
-      fake.write(folder_);
+      FakeRung{.name = row.trainer,
+               .step_ms = row.name < "03" ? "1.25" : "1.0",
+               .before_start = cat("case $arguments in *--plan*) echo '{\"batch\": ",
+                                   row.parent.empty() ? 8 : 16, "}'; exit 0 ;; esac")}
+          .write(folder_);
     }
     for (const Ablation& ablation : ablations())
       if (ablation.unchanged().empty()) ablation_of(ablation.kind, ablation.rung.name).write(folder_);
@@ -175,16 +179,12 @@ class HarnessCliAblate : public HarnessCli {
 
   std::string ablation(const std::string& more) const {
     return cat(
-        "ablate --backend cpu --model gpt2-tiny --batch 4 --seq 32 --steps 6 --warmup 2 --rounds 2 --data ",
-        folder_ / "data.bin", " --out results.json ", more);
+        "ablate --backend cpu --model gpt2-tiny --batch 4 --seq 32 --steps 6 --warmup 2 --rounds 2 --data "
+        "data.bin --out results.json ",
+        more);
   }
 
-  /// Variants of the finished runs in order, separated by spaces.
-  std::string measured() const {
-    std::string text;
-    for (const stepladder::Run& run : results().runs) text += (text.empty() ? "" : " ") + run.variant;
-    return text;
-  }
+  std::string measured() const { return sequence(results(), std::string::npos); }
 };
 
 // ---- usage -----------------------------------------------------------------------------------------------
@@ -207,11 +207,7 @@ TEST_F(HarnessCli, HelpNamesEveryCommandThatIsNotHidden) {
   EXPECT_EQ(bare.out, help.out);
   EXPECT_FALSE(has(help.out, "probe-device"));
   const Outcome run_help = stepladder("run --help-all"), usual = stepladder("run --help");
-  for (const char* name :
-       {"--preset", "--rungs", "--model",  "--batch",     "--seq",     "--steps", "--warmup",
-        "--rounds", "--seed",  "--data",   "--val-data",  "--shuffle", "--lr",    "--backend",
-        "--device", "--out",   "--resume", "--overwrite", "--timeout", "--peer",  "--python"})
-    EXPECT_TRUE(has(run_help.out, name)) << name;
+  EXPECT_TRUE(has(run_help.out, "--order-seed"));
   EXPECT_TRUE(has(usual.out, "--rungs") && has(usual.out, "--help-all"));
   EXPECT_FALSE(has(usual.out, "--order-seed")) << "which few need";
   EXPECT_TRUE(has(usual.out, "docs/loss.md")) << "which has --seeds and --certify-loss";
@@ -255,12 +251,8 @@ TEST_F(HarnessCli, MisspellingsAreAnsweredWithTheNearestName) {
       {"diff 01 02_tf23", "02_tf32"},
       {"list --wid", "--wide"},
   };
-  for (const auto& [arguments, wanted] : cases) {
-    const Outcome outcome = stepladder(arguments);
-    EXPECT_EQ(outcome.code, 2) << arguments;
-    EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
-    EXPECT_TRUE(says(outcome.err, {wanted, "?"})) << outcome.err;
-  }
+  for (const auto& [arguments, wanted] : cases)
+    EXPECT_TRUE(is_refused(stepladder(arguments), {wanted, "?"})) << arguments;
   for (const char* far : {"help", "run --rungs nothing", "train quantum", "run --nowhere"}) {
     const Outcome outcome = stepladder(far);
     EXPECT_EQ(outcome.code, 2) << far;
@@ -269,42 +261,38 @@ TEST_F(HarnessCli, MisspellingsAreAnsweredWithTheNearestName) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "results.json"));
 }
 
-TEST_F(HarnessCli, WrongValuesAreRefusedBeforeAnyRun) {
+TEST_F(HarnessCli, WrongOptionsAreRefusedBeforeAnyRun) {
   write_file(folder_ / "short.bin", std::string(64, '\0'));
   write_file(folder_ / "outside.bin", std::string(20000, '\xff'));
   std::filesystem::create_directory(folder_ / "empty");
-  for (const std::string& arguments : {plan("--batch 4,x"),
-                                       plan("--batch 0"),
-                                       plan("--steps 2"),
-                                       plan("--warmup 6"),
-                                       plan("--rounds 0"),
-                                       plan("--seq 100000"),
-                                       plan("--seq 300"),
-                                       plan("--data nowhere.bin"),
-                                       plan("--data short.bin"),
-                                       plan("--data outside.bin"),
-                                       plan("--data empty"),
-                                       plan("--data 'no*.bin'"),
-                                       plan("--val-data empty"),
-                                       plan("--data data.bin --batch 400"),
-                                       plan("--resume --overwrite"),
-                                       plan("--order-seed 3"),
-                                       plan("--timeout 0"),
-                                       plan("--peer llmc=nowhere"),
-                                       plan("--peer pytorch --python nowhere/python"),
-                                       std::string("train"),
-                                       std::string("sample --help-me"),
-                                       std::string("report"),
-                                       std::string("diff 01"),
-                                       std::string("diff 01 02 --results nowhere.json")}) {
-    const Outcome outcome = stepladder(arguments);
-    EXPECT_EQ(outcome.code, 2) << arguments << outcome.out << outcome.err;
-    EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
-  }
+  for (const char* options :
+       {"--batch 4,x", "--batch 0", "--steps 2", "--warmup 6", "--rounds 0", "--seq 100000", "--seq 300",
+        "--data nowhere.bin", "--data short.bin", "--data outside.bin", "--data empty", "--data 'no*.bin'",
+        "--val-data empty", "--data data.bin --batch 400", "--resume --overwrite", "--order-seed 3",
+        "--timeout 0", "--peer llmc=nowhere", "--peer pytorch --python nowhere/python"})
+    EXPECT_TRUE(is_refused(stepladder(plan(options)))) << options;
+  for (const char* arguments :
+       {"train", "sample --help-me", "report", "diff 01", "diff 01 02 --results nowhere.json"})
+    EXPECT_TRUE(is_refused(stepladder(arguments))) << arguments;
   EXPECT_TRUE(has(stepladder(plan("--peer llmc=empty")).err, "llmc=empty")) << "a folder";
-  const Outcome peer = stepladder(plan("--ladder " STEPLADDER_SOURCE_DIR "/scripts/peers/llmc.json"));
-  EXPECT_EQ(peer.code, 2);
-  EXPECT_TRUE(one_line(peer.err) && says(peer.err, {"{path}", "--peer NAME=PATH"})) << peer.err;
+  using Words = std::vector<std::string>;
+  const std::pair<std::string, Words> by_name[] = {
+      {plan("--ladder " STEPLADDER_SOURCE_DIR "/scripts/peers/llmc.json"), {"{path}", "--peer NAME=PATH"}},
+      {plan("--order backwards"), {"--order"}},
+      {plan("--until-ci 0"), {"--until-ci"}},
+      {plan("--until-ci nan"), {"--until-ci"}},
+      {plan("--max-rounds 5"), {"--until-ci"}},
+      {plan("--until-ci 1 --max-rounds 1"), {"--max-rounds 1"}},
+      {plan("--rungs 00,02 --dtype fp16"), {"--dtype"}},  // a type that neither chooses
+      {plan("--data texts/dictionary.txt"),
+       {"texts/dictionary.txt", "scripts/prepare_data.py --dictionary"}},  // a text to be fetched first
+      {"run --pairs 3", {"run has no --pairs", "calibrate, gate"}}};       // an option of other commands
+  for (const auto& [arguments, words] : by_name)
+    EXPECT_TRUE(is_refused(stepladder(arguments), words)) << arguments;
+  for (const char* time : {" soon", " 5d", " 300000h", "=-5s", " 0s"})
+    EXPECT_TRUE(is_refused(stepladder(plan(cat("--max-time", time))), {"--max-time"})) << time;
+  for (const char* list : {"4,", ",4", "4,,8", ","})  // an empty item
+    EXPECT_TRUE(is_refused(stepladder(plan(cat("--batch ", list))), {"--batch", list})) << list;
   EXPECT_FALSE(std::filesystem::exists(folder_ / "results.json"));
 }
 
@@ -339,19 +327,14 @@ TEST_F(HarnessCli, DoctorNamesAnEnergyCounterThatStandsStill) {
 
 TEST_F(HarnessCli, DoctorSaysWhatIsMissingAndSucceeds) {
   std::filesystem::remove(folder_ / "02_tf32");
-  const Outcome outcome = stepladder("doctor");
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(has(outcome.out, "missing: " + folder_ / "02_tf32")) << outcome.out;
-  EXPECT_TRUE(has(outcome.out, "python3-matplotlib"));
-  EXPECT_TRUE(has(outcome.out, "sm_80"));
-  EXPECT_TRUE(has(outcome.out, "no: needs --devices 2")) << "as list says";
-  EXPECT_TRUE(has(outcome.out, tokenizer_unicode()));
+  EXPECT_TRUE(ended(stepladder("doctor"), 0,
+                    {"missing: " + folder_ / "02_tf32", "python3-matplotlib", "sm_80",
+                     "no: needs --devices 2", tokenizer_unicode()}))
+      << "as list says";
 }
 
 TEST_F(HarnessCli, TrainAndSampleHandEverythingToTheRung) {
-  FakeRung fake = rung("01_causal_mask");
-  fake.before_start = "echo \"$arguments\"; exit 7";
-  fake.write(folder_);
+  FakeRung{.name = "01_causal_mask", .before_start = "echo \"$arguments\"; exit 7"}.write(folder_);
   Outcome outcome = stepladder("train causal_mask --steps 3 --help --prompt 'a  b'");
   EXPECT_EQ(outcome.code, 7);
   EXPECT_EQ(outcome.out, "--steps 3 --help --prompt a  b\n");
@@ -360,9 +343,8 @@ TEST_F(HarnessCli, TrainAndSampleHandEverythingToTheRung) {
 }
 
 TEST_F(HarnessCli, TrainLooksForNoLargerBatchThanAskedFor) {
-  FakeRung fake = rung("13_cuda_graphs");  // 14 runs this trainer too
-  fake.before_start = "echo \"$arguments\"; exit 0";
-  fake.write(folder_);
+  // 14 runs this trainer too
+  FakeRung{.name = "13_cuda_graphs", .before_start = "echo \"$arguments\"; exit 0"}.write(folder_);
   EXPECT_TRUE(has(stepladder("train 14").out, "--max-batch "));
   for (const char* asked : {"--max-batch=2", "--max-batch 2"})  // the last of repeated options counts
     EXPECT_TRUE(stepladder(cat("train 14 ", asked)).out.ends_with(cat(asked, "\n"))) << asked;
@@ -396,26 +378,21 @@ TEST_F(HarnessCli, OutputThatCannotBeWrittenIsAFailure) {
   const std::string file = folder_ / "results.json";
   for (const std::string& command :
        {std::string("list"), std::string("--help"), "export " + file, cat("compare ", file, " ", file),
-        std::string("diff 00 01"), cat("plan-run ", file, " --tokens 1e9")}) {
-    const Outcome outcome = shell(cat(kStepladder, " ", command, " >/dev/full"));
-    EXPECT_EQ(outcome.code, kExitFailed) << command;
-    EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
-  }
+        std::string("diff 00 01"), cat("plan-run ", file, " --tokens 1e9")})
+    EXPECT_TRUE(is_refused(shell(cat(kStepladder, " ", command, " >/dev/full")), {}, kExitFailed)) << command;
   for (const std::string& command : {std::string("doctor"), cat("report ", file, " --out page"),
                                      plan("--rungs 00 --overwrite --rounds 1")})
-    for (const char* to : {">/dev/full", ">&-", "<&- >&-"}) {
-      const Outcome outcome = shell(cat(kStepladder, " ", command, " ", to));
-      EXPECT_EQ(outcome.code, kExitFailed) << command << to;
-      EXPECT_TRUE(says(outcome.err, {"output", "disk full"})) << outcome.err;
-    }
+    for (const char* to : {">/dev/full", ">&-", "<&- >&-"})
+      EXPECT_TRUE(
+          ended(shell(cat(kStepladder, " ", command, " ", to)), kExitFailed, {}, {"output", "disk full"}))
+          << command << to;
 }
 
 TEST_F(HarnessCli, WhatIsOverwrittenStaysUntilARunIsFinished) {
   ASSERT_EQ(stepladder(plan("--rungs 00")).code, 0);
   const std::string before = read_file(folder_ / "results.json");
-  FakeRung hanging = rung("00_fp32_baseline");
-  hanging.before_start = cat("echo >", folder_ / "started", "; sleep 100");
-  hanging.write(folder_);
+  FakeRung{.name = "00_fp32_baseline", .before_start = cat("echo >", folder_ / "started", "; sleep 100")}
+      .write(folder_);
   const pid_t pid = start(plan("--rungs 00 --overwrite"));
   ASSERT_TRUE(appears("started"));
   EXPECT_EQ(read_file(folder_ / "results.json"), before);
@@ -447,9 +424,7 @@ TEST_F(HarnessCli, ASignalDuringTheChartsEndsTheReport) {
 }
 
 TEST_F(HarnessCli, ResumingMayAddRoundsAndRetryWhatFailed) {
-  FakeRung failing = rung("01_causal_mask");
-  failing.before_end = "exit 7";
-  failing.write(folder_);
+  FakeRung{.name = "01_causal_mask", .before_end = "exit 7"}.write(folder_);
   ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 1")).code, kExitFailed);
   rung("01_causal_mask").write(folder_);
   ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 2 --resume")).code, kExitFailed)
@@ -463,9 +438,7 @@ TEST_F(HarnessCli, ResumingMayAddRoundsAndRetryWhatFailed) {
 }
 
 TEST_F(HarnessCli, WhatFailedIsKeptWhereThereIsNoTimeToRunItAgain) {
-  FakeRung failing = rung("00_fp32_baseline");
-  failing.before_end = "exit 7";
-  failing.write(folder_);
+  FakeRung{.name = "00_fp32_baseline", .before_end = "exit 7"}.write(folder_);
   ASSERT_EQ(stepladder(plan("--rungs 00 --rounds 2")).code, kExitFailed);
   Results twice = results();  // an older file went on with a rung that had failed
   ASSERT_EQ(twice.runs.size(), 1U);
@@ -482,9 +455,7 @@ TEST_F(HarnessCli, WhatFailedIsKeptWhereThereIsNoTimeToRunItAgain) {
 
 TEST_F(HarnessCli, AFileIsGoneOnWithByItsNameAlone) {
   ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 1 --overwrite")).code, 0);
-  const Outcome outcome = stepladder("resume results.json --rounds 3");
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(has(outcome.err, "stepladder run --backend cpu")) << outcome.err;
+  EXPECT_TRUE(ended(stepladder("resume results.json --rounds 3"), 0, {}, {"stepladder run --backend cpu"}));
   EXPECT_EQ(results().runs.size(), 6U);
   EXPECT_EQ(stepladder("resume results.json").code, 0) << "nothing is left to do";
   EXPECT_EQ(results().runs.size(), 6U);
@@ -512,10 +483,8 @@ TEST_F(HarnessCli, InANamespaceOfProcessIdsRungsAreMeasuredToo) {
                      " unshare --pid --fork ",
                      kStepladder, command, of_step));
   };
-  const Outcome profile = inside(" profile 00");
-  EXPECT_EQ(profile.code, 0) << profile.err;
-  const Outcome run = inside(" run --rungs 00 --rounds 1 --out results.json");
-  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_TRUE(ended(inside(" profile 00"), 0));
+  ASSERT_TRUE(ended(inside(" run --rungs 00 --rounds 1 --out results.json"), 0));
   EXPECT_GT(results().runs.at(0).summary->startup_ms, 0.0);
 }
 
@@ -523,8 +492,7 @@ TEST_F(HarnessCli, ALongCommandIsGoneOnWithToo) {
   const std::string data = folder_ / std::string(200, 'd');
   std::filesystem::copy(folder_ / "data.bin", data);
   ASSERT_EQ(stepladder(plan(cat("--rounds 1 --data ", data))).code, 0);
-  const Outcome outcome = stepladder("resume results.json --rounds 2");
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(ended(stepladder("resume results.json --rounds 2"), 0));
   EXPECT_EQ(results().runs.size(), 6U);
 }
 
@@ -532,10 +500,9 @@ TEST_F(HarnessCli, WhatCannotBeReplacedIsRefusedBeforeAnythingIsMeasured) {
   if (shell("unshare --mount true").code != 0) GTEST_SKIP() << "nothing may be mounted here";
   ASSERT_EQ(stepladder(plan("--rungs 00 --rounds 1")).code, 0);
   const std::string before = read_file(folder_ / "results.json");
-  const Outcome outcome = shell(cat("unshare --mount sh -c 'mount --bind results.json results.json && exec ",
-                                    kStepladder, " ", plan("--rungs 00 --rounds 1 --overwrite"), "'"));
-  EXPECT_EQ(outcome.code, kExitUsage) << outcome.err;
-  EXPECT_TRUE(has(outcome.err, "results.json")) << outcome.err;
+  EXPECT_TRUE(ended(shell(cat("unshare --mount sh -c 'mount --bind results.json results.json && exec ",
+                              kStepladder, " ", plan("--rungs 00 --rounds 1 --overwrite"), "'")),
+                    kExitUsage, {}, {"results.json"}));
   EXPECT_EQ(read_file(folder_ / "results.json"), before);
 }
 
@@ -543,9 +510,7 @@ TEST_F(HarnessCli, ACommandThatAFileCannotKeepIsToBeRepeated) {
   const std::string data = folder_ / "d\xff";
   std::filesystem::copy(folder_ / "data.bin", data);
   ASSERT_EQ(stepladder(plan(cat("--rounds 1 --data ", data))).code, 0);
-  const Outcome outcome = stepladder("resume results.json --rounds 2");
-  EXPECT_EQ(outcome.code, kExitUsage);
-  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"results.json", "--resume"})) << outcome.err;
+  EXPECT_TRUE(is_refused(stepladder("resume results.json --rounds 2"), {"results.json", "--resume"}));
   EXPECT_EQ(stepladder(plan(cat("--rounds 2 --resume --data ", data))).code, 0);
 }
 
@@ -562,11 +527,8 @@ TEST_F(HarnessCli, VariablesThatChangeWhatLibrariesComputeAreRecordedAndHeldTo) 
   EXPECT_TRUE(has(stepladder("report with.json").out, "NVIDIA_TF32_OVERRIDE=0"));
   EXPECT_FALSE(has(stepladder("report without.json").out, "NVIDIA_TF32_OVERRIDE"));
   for (const char* other :
-       {"compare with.json without.json", "compare without.json with.json", "resume with.json --rounds 2"}) {
-    const Outcome outcome = stepladder(other);
-    EXPECT_EQ(outcome.code, kExitNotComparable) << other;
-    EXPECT_TRUE(has(outcome.err, "NVIDIA_TF32_OVERRIDE")) << outcome.err;
-  }
+       {"compare with.json without.json", "compare without.json with.json", "resume with.json --rounds 2"})
+    EXPECT_TRUE(ended(stepladder(other), kExitNotComparable, {}, {"NVIDIA_TF32_OVERRIDE"})) << other;
   EXPECT_EQ(shell(cat(variables, kStepladder, " resume with.json --rounds 2")).code, 0);
 }
 
@@ -590,17 +552,15 @@ TEST_F(HarnessCli, ErrorsQuoteNoControlCharacters) {
        {"$(printf 'x\\033[2J\\ny')", "run --steps $(printf '\\033[2J')", "compare $(printf 'a\\033b\\nc') x",
         "run --seed 12345678901234567890123", "run --rungs $(printf '\\033')"}) {
     const Outcome outcome = stepladder(arguments);
-    EXPECT_EQ(outcome.code, kExitUsage) << arguments;
-    EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
+    EXPECT_TRUE(is_refused(outcome)) << arguments;
     EXPECT_FALSE(has(outcome.err, "\033")) << outcome.err;
   }
 }
 
 TEST_F(HarnessCli, AFolderThatIsGoneIsNamed) {
-  const Outcome outcome =
-      shell(cat("mkdir gone; cd gone; rmdir ../gone; ", kStepladder, " check-trainer true"));
-  EXPECT_EQ(outcome.code, kExitUsage);
-  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"current folder", "No such file"})) << outcome.err;
+  EXPECT_TRUE(
+      is_refused(shell(cat("mkdir gone; cd gone; rmdir ../gone; ", kStepladder, " check-trainer true")),
+                 {"current folder", "No such file"}));
 }
 
 #if !defined(STEPLADDER_SANITIZED)  // UBSan needs a pipe of its own to look at an object
@@ -616,31 +576,12 @@ TEST_F(HarnessCli, TooFewFileDescriptorsAreNoFaultOfTheDevice) {
 }
 #endif
 
-TEST_F(HarnessCli, AReportThatMayNotBeRenewedIsRefusedBeforeItsWork) {
-  ASSERT_EQ(stepladder(plan("--rungs 00")).code, 0);
-  const Outcome outcome = stepladder("report results.json --out page --into nowhere.md");
-  EXPECT_EQ(outcome.code, kExitUsage);
-  EXPECT_TRUE(has(outcome.err, "nowhere.md")) << outcome.err;
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "page"));
-}
-
-TEST_F(HarnessCli, ARungThatTellsNonsenseFailsAlone) {
-  FakeRung fake = rung("01_causal_mask");
-  fake.before_end =
-      R"(say '{"event":"end","memory_bytes":{"live_peak":-5,"reserved_peak":1,"process_peak":1}}'; exit 0)";
-  fake.write(folder_);
-  EXPECT_EQ(stepladder(plan("--rungs 00,01 --rounds 1")).code, kExitFailed);
-  const Results kept = results();
-  ASSERT_EQ(kept.runs.size(), 2U);
-  EXPECT_EQ(kept.runs[0].status, Status::ok);
-  EXPECT_EQ(kept.runs[1].status, Status::crash);
-}
-
 TEST_F(HarnessCli, RunMeasuresEveryRungInTurns) {
   const Outcome outcome = stepladder(plan());
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  ASSERT_TRUE(
+      ended(outcome, 0, {kLearnAlike, "02_tf32", "wrote results.json"},
+            {"[2/6] 01_causal_mask", "gpt2-tiny B=4 T=32", "round 0", "ok", cat(FakeRung::kStepMs, " ms")}));
   EXPECT_EQ(climbed(), "00 01 02 02 01 00");
-  EXPECT_TRUE(has(outcome.out, kLearnAlike)) << outcome.out;
   const Results results = this->results();
   EXPECT_TRUE(results.complete);
   for (const char* key :
@@ -654,12 +595,8 @@ TEST_F(HarnessCli, RunMeasuresEveryRungInTurns) {
   ASSERT_EQ(json["variants"].size(), 3U);
   EXPECT_EQ(json["variants"][2]["speedup_previous"]["against"], "01_causal_mask");
   EXPECT_EQ(json["variants"][2]["median_step_ms"]["value"], FakeRung::kStepMs);
-  EXPECT_TRUE(has(outcome.out, "02_tf32"));
-  EXPECT_TRUE(has(outcome.out, "wrote results.json"));
   // Without a terminal each finished run prints a plain line.
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 6);
-  EXPECT_TRUE(says(outcome.err, {"[2/6] 01_causal_mask", "gpt2-tiny B=4 T=32", "round 0", "ok",
-                                 cat(FakeRung::kStepMs, " ms")}));
   EXPECT_FALSE(has(outcome.err, "\r"));
 }
 
@@ -669,17 +606,9 @@ TEST_F(HarnessCli, BatchSizesAndRungsAreChosen) {
   EXPECT_EQ(results().runs[3].workload(), "gpt2-tiny B=8 T=32");
 }
 
-/// "00 01 02 02 ..": rungs in the order measured.
-std::string sequence(const Results& results) {
-  std::string text;
-  for (const Run& run : results.runs) text += cat(text.empty() ? "" : " ", run.variant.substr(0, 2));
-  return text;
-}
-
 TEST_F(HarnessCli, TheOrderOfTheRungsIsChosen) {
   const auto order = [&](const std::string& options) {
-    const Outcome outcome = stepladder(plan("--overwrite --rounds 4 " + options));
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_TRUE(ended(stepladder(plan("--overwrite --rounds 4 " + options)), 0));
     return sequence(load_results(folder_ / "results.json"));
   };
   EXPECT_EQ(order(""), "00 01 02 02 01 00 00 01 02 02 01 00");
@@ -693,21 +622,19 @@ TEST_F(HarnessCli, TheOrderOfTheRungsIsChosen) {
 }
 
 TEST_F(HarnessCli, RoundsAreAddedUntilTheIntervalsAreNarrow) {
-  const Outcome outcome = stepladder(plan("--until-ci 1"));
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(ended(stepladder(plan("--until-ci 1")), 0, {"interval", "6 rounds"}));
   const Results results = load_results(folder_ / "results.json");
   EXPECT_EQ(results.runs.size(), 18U) << "six rounds of the same time are the least";
   EXPECT_EQ(results.stopped["reason"], "interval");
   EXPECT_EQ(results.stopped["rounds"], 6);
   EXPECT_EQ(results.plan["until_ci"], 1.0);
-  EXPECT_TRUE(says(outcome.out, {"interval", "6 rounds"})) << outcome.out;
 }
 
 TEST_F(HarnessCli, AddedRoundsGoOnWhereAnInterruptionLeftThem) {
-  FakeRung noisy = rung("01_causal_mask");
-  noisy.before_start = "c=$(cat counter 2>/dev/null || echo 0); echo $((c + 1)) >counter";
-  noisy.step_ms = "1.$((c % 5))5";
-  noisy.write(folder_);
+  FakeRung{.name = "01_causal_mask",
+           .step_ms = "1.$((c % 5))5",
+           .before_start = "c=$(cat counter 2>/dev/null || echo 0); echo $((c + 1)) >counter"}
+      .write(folder_);
   const std::string command = plan("--until-ci 0.5 --max-rounds 8 --order shuffled");
   ASSERT_EQ(stepladder(command).code, 0);
   const Results whole = load_results(folder_ / "results.json");
@@ -719,8 +646,7 @@ TEST_F(HarnessCli, AddedRoundsGoOnWhereAnInterruptionLeftThem) {
   cut.stopped = nullptr;
   cut.runs.resize(7);  // cuts the file within a round
   write_file(folder_ / "results.json", file_text(cut));
-  const Outcome outcome = stepladder(command + " --resume");
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(ended(stepladder(command + " --resume"), 0));
   const Results resumed = load_results(folder_ / "results.json");
   EXPECT_EQ(sequence(resumed), sequence(whole));
   EXPECT_EQ(resumed.stopped["rounds"], 8);
@@ -728,8 +654,7 @@ TEST_F(HarnessCli, AddedRoundsGoOnWhereAnInterruptionLeftThem) {
 }
 
 TEST_F(HarnessCli, TimeThatIsUpBeginsNoRound) {
-  const Outcome outcome = stepladder(plan("--rounds 50 --max-time 0.001s"));
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(ended(stepladder(plan("--rounds 50 --max-time 0.001s")), 0));
   const Results results = load_results(folder_ / "results.json");
   EXPECT_TRUE(results.complete);
   EXPECT_EQ(results.runs.size(), 3U) << "the first round is whole";
@@ -740,35 +665,13 @@ TEST_F(HarnessCli, TimeThatIsUpBeginsNoRound) {
   EXPECT_EQ(load_results(folder_ / "results.json").runs.size(), 3U);
 }
 
-TEST_F(HarnessCli, WrongRoundsAreRefusedByName) {
-  for (const auto& [options, wanted] :
-       std::map<std::string, const char*>{{"--order backwards", "--order"},
-                                          {"--until-ci 0", "--until-ci"},
-                                          {"--until-ci nan", "--until-ci"},
-                                          {"--max-rounds 5", "--until-ci"},
-                                          {"--until-ci 1 --max-rounds 1", "--max-rounds 1"},
-                                          {"--max-time soon", "--max-time"},
-                                          {"--max-time 5d", "--max-time"},
-                                          {"--max-time 300000h", "--max-time"},
-                                          {"--max-time=-5s", "--max-time"},
-                                          {"--max-time 0s", "--max-time"}}) {
-    const Outcome outcome = stepladder(plan(options));
-    EXPECT_EQ(outcome.code, 2) << options;
-    EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, wanted)) << outcome.err;
-  }
-}
-
 TEST_F(HarnessCli, ThrottledRunsAreSaidAndNotClaimed) {
-  FakeRung hot = rung("02_tf32");
-  hot.telemetry = R"(,"sm_mhz":1200,"throttle":["sw_power_cap","hw_thermal_slowdown"])";
-  hot.write(folder_);
-  FakeRung busy = rung("01_causal_mask");
-  busy.telemetry = R"(,"sm_mhz":1700,"throttle":["sw_power_cap"])";
-  busy.write(folder_);
-  const Outcome outcome = stepladder(plan());
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(says(outcome.err, {"throttled", "4 steps"})) << outcome.err;
-  EXPECT_TRUE(has(outcome.out, "ok, throttled") && has(outcome.out, "claimed")) << outcome.out;
+  FakeRung{.name = "02_tf32",
+           .telemetry = R"(,"sm_mhz":1200,"throttle":["sw_power_cap","hw_thermal_slowdown"])"}
+      .write(folder_);
+  FakeRung{.name = "01_causal_mask", .telemetry = R"(,"sm_mhz":1700,"throttle":["sw_power_cap"])"}.write(
+      folder_);
+  EXPECT_TRUE(ended(stepladder(plan()), 0, {"ok, throttled", "claimed"}, {"throttled", "4 steps"}));
   const auto rows = aggregate(load_results(folder_ / "results.json"));
   expect_contract(folder_ / "results.json");
   EXPECT_TRUE(rows[1].numbers->baseline) << "a full power budget is how a device works";
@@ -777,16 +680,13 @@ TEST_F(HarnessCli, ThrottledRunsAreSaidAndNotClaimed) {
 
 TEST_F(HarnessCli, ThrottledRoundsOfAPeerAreKnownThoughItDoesNotTell) {
   const std::string nvml = cat("export STEPLADDER_NVML=" STEPLADDER_FAKE_NVML, " FAKE_NVML_REASONS=0x40; ");
-  const Outcome outcome =
-      shell(cat(nvml, kStepladder, " ", plan("--rungs 00 --rounds 1" + peers(FakeRung()))));
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  ASSERT_TRUE(ended(shell(cat(nvml, kStepladder, " ", plan("--rungs 00 --rounds 1" + peers(FakeRung())))), 0,
+                    {"pytorch/00_fp32_baseline, gpt2-tiny B=4 T=32", "throttled"}));
   for (const stepladder::Run& run : results().runs) {
     const bool peer = !run.peer.empty();
     EXPECT_EQ(run.steps[5].device.power_w, peer ? std::optional(698.5) : std::nullopt) << run.variant;
     EXPECT_EQ(run.throttled(), peer) << run.variant << ": a rung samples for itself";
   }
-  EXPECT_TRUE(says(outcome.out, {"pytorch/00_fp32_baseline, gpt2-tiny B=4 T=32", "throttled"}))
-      << outcome.out;
 }
 
 TEST_F(HarnessCli, OptionsOfTheRungsGoToThoseThatUnderstandThem) {
@@ -797,8 +697,8 @@ TEST_F(HarnessCli, OptionsOfTheRungsGoToThoseThatUnderstandThem) {
   for (const char* name : {"00_fp32_baseline", "05_mixed_precision"}) logging(rung(name)).write(folder_);
   const std::string peer = peers(logging(FakeRung()));
   const std::string ours =
-      " --loss-scale 1024 --attention native --deterministic --narrow-access --late-launch --nccl"
-      " --compute-capability 75 --cache found --search-again";
+      " --loss-scale 1024 --attention native --deterministic --narrow-access --late-launch --nccl "
+      "--compute-capability 75 --cache found --search-again";
   ASSERT_EQ(stepladder(plan("--rungs 00,05 --rounds 1 --seed 3 --dtype fp16" + ours + peer)).code, 0);
   std::map<std::string, std::string> told;
   std::istringstream log(read_file(folder_ / "log.txt"));
@@ -819,30 +719,16 @@ TEST_F(HarnessCli, OptionsOfTheRungsGoToThoseThatUnderstandThem) {
   EXPECT_EQ(asked["loss_scale"], 1024.0);
   EXPECT_EQ(asked["deterministic"], true);
 
-  const Outcome other =
-      stepladder(plan("--rungs 00,05 --rounds 1 --seed 3 --dtype bf16 --resume" + ours + peer));
-  EXPECT_EQ(other.code, 4);
-  EXPECT_TRUE(says(other.err, {"plan.dtype", "fp16", "bf16"})) << other.err;
-}
-
-TEST_F(HarnessCli, AnOptionOfAnotherCommandIsSaidToBeThatOnes) {
-  const Outcome outcome = stepladder("run --pairs 3");
-  EXPECT_EQ(outcome.code, kExitUsage);
-  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"run has no --pairs", "calibrate, gate"}))
-      << outcome.err;
-}
-
-TEST_F(HarnessCli, ATypeThatNoRungNamedChoosesIsRefused) {
-  const Outcome outcome = stepladder(plan("--rungs 00,02 --dtype fp16"));
-  EXPECT_EQ(outcome.code, 2);
-  EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "--dtype")) << outcome.err;
+  EXPECT_TRUE(ended(stepladder(plan("--rungs 00,05 --rounds 1 --seed 3 --dtype bf16 --resume" + ours + peer)),
+                    4, {}, {"plan.dtype", "fp16", "bf16"}));
 }
 
 TEST_F(HarnessCli, TheRungsThemselvesTakeTheirOptionsFromARun) {
-  const Outcome outcome = with_rungs(
-      "run --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps 2 --warmup 0 --rounds 1 --rungs 00,05 "
-      "--data data.bin --out results.json --dtype fp16 --deterministic --loss-scale 512");
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  ASSERT_TRUE(ended(
+      with_rungs(
+          "run --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps 2 --warmup 0 --rounds 1 --rungs "
+          "00,05 --data data.bin --out results.json --dtype fp16 --deterministic --loss-scale 512"),
+      0, {"medians of 2"}));
   const Results measured = results();
   for (const stepladder::Run& run : measured.runs) {
     EXPECT_EQ(run.config["deterministic"], true);
@@ -852,7 +738,6 @@ TEST_F(HarnessCli, TheRungsThemselvesTakeTheirOptionsFromARun) {
   EXPECT_EQ(measured.runs[0].config["dtype"], "f32");
   EXPECT_EQ(measured.runs[1].config["dtype"], "f16");
   EXPECT_TRUE(measured.runs[1].summary->skipped_steps);
-  EXPECT_TRUE(says(outcome.out, {"medians of 2"})) << outcome.out;
 }
 
 TEST_F(HarnessCli, AProfileIsOfTheModelThatARunMeasuresHere) {
@@ -869,27 +754,22 @@ TEST_F(HarnessCli, AProfileIsOfTheModelThatARunMeasuresHere) {
 }
 
 TEST_F(HarnessCli, AProfileMayLieAtAnyPath) {
-  const Outcome outcome = with_rungs(
-      "profile 00 --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps 2 --warmup 1 --data data.bin "
-      "--out p\xff.json");
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"Types of the numbers", "\nmatmul", "  f32\n"})) << outcome.out;
+  EXPECT_TRUE(ended(with_rungs("profile 00 --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps 2 "
+                               "--warmup 1 --data data.bin --out p\xff.json"),
+                    0, {"Types of the numbers", "\nmatmul", "  f32\n"}));
   EXPECT_TRUE(std::filesystem::exists(folder_ / "p\xff.json"));
 }
 
 TEST_F(HarnessCli, SeedsOfFixedStepsAreCertified) {
-  FakeRung fake = rung("00_fp32_baseline");
-  fake.before_start = cat("echo $arguments >>", folder_ / "told.txt");
-  fake.before_end = cat("runs=$(wc -l <", folder_ / "told.txt",
-                        R"(); say '{"event":"eval","step":'$i',"val_loss":4.9'$runs'}')");
-  fake.write(folder_);
+  FakeRung{.name = "00_fp32_baseline",
+           .before_start = cat("echo $arguments >>", folder_ / "told.txt"),
+           .before_end = cat("runs=$(wc -l <", folder_ / "told.txt",
+                             R"(); say '{"event":"eval","step":'$i',"val_loss":4.9'$runs'}')")}
+      .write(folder_);
   const std::string of_seeds =
-      cat("run --backend cpu --model gpt2-tiny --batch 4 --seq 32 --warmup 2 --overwrite --out results.json "
-          "--data ",
-          folder_ / "data.bin", " --rungs 00 --seeds 4 --steps 6 ");
-  const Outcome outcome = stepladder(of_seeds + "--certify-loss 5");
-  EXPECT_EQ(outcome.code, kExitOk) << outcome.out << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"CERTIFIED", "1340"})) << outcome.out;
+      "run --backend cpu --model gpt2-tiny --batch 4 --seq 32 --warmup 2 --overwrite --out results.json "
+      "--data data.bin --rungs 00 --seeds 4 --steps 6 ";
+  EXPECT_TRUE(ended(stepladder(of_seeds + "--certify-loss 5"), kExitOk, {"CERTIFIED", "1340"}));
   expect_contract(folder_ / "results.json");
   for (const stepladder::Run& run : results().runs) {
     EXPECT_EQ(run.config["seed"], 1337 + run.round);
@@ -904,9 +784,7 @@ TEST_F(HarnessCli, SeedsOfFixedStepsAreCertified) {
   for (const char* wrong : {"--rounds 4", "--until-loss 5", "--until-ci 1"})
     EXPECT_EQ(stepladder(of_seeds + wrong).code, kExitUsage) << wrong;
   EXPECT_EQ(stepladder(plan("--certify-loss 5")).code, kExitUsage);
-  const Outcome few = stepladder(of_seeds + "--certify-loss 5 --seeds 2");
-  EXPECT_EQ(few.code, kExitUsage);
-  EXPECT_TRUE(one_line(few.err) && says(few.err, {"--seeds 3"})) << few.err;
+  EXPECT_TRUE(is_refused(stepladder(of_seeds + "--certify-loss 5 --seeds 2"), {"--seeds 3"}));
 }
 
 TEST_F(HarnessCli, HorizonsAreSearchedByHalvesAndCertifiedByFreshSeeds) {
@@ -919,12 +797,11 @@ TEST_F(HarnessCli, HorizonsAreSearchedByHalvesAndCertifiedByFreshSeeds) {
           R"(); say '{"event":"eval","step":'$i',"val_loss":'4.$((999 - i * 9 + runs % 4))'}')");
   fake.write(folder_);
   const std::string horizons =
-      cat("run --backend cpu --model gpt2-tiny --batch 4 --seq 32 --warmup 2 --out h.jsonl --data ",
-          folder_ / "data.bin", " --rungs 00 --seeds 4 --steps 20 --certify-loss 4.8 --horizons ");
+      "run --backend cpu --model gpt2-tiny --batch 4 --seq 32 --warmup 2 --out h.jsonl --data data.bin "
+      "--rungs 00 --seeds 4 --steps 20 --certify-loss 4.8 --horizons ";
   const Outcome outcome = stepladder(horizons + "40");
-  EXPECT_EQ(outcome.code, kExitOk) << outcome.out << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"certify a loss of 4.8: 23"})) << outcome.out;
-  EXPECT_TRUE(says(outcome.out, {"search_23", "certify_23"})) << "one table of all";
+  EXPECT_TRUE(ended(outcome, kExitOk, {"certify a loss of 4.8: 23", "search_23", "certify_23"}))
+      << "one table of all";
   EXPECT_FALSE(says(outcome.out, {"median ms"})) << "no report for each number of steps: " << outcome.out;
   ASSERT_EQ(stepladder("report h.jsonl --out r").code, kExitOk);
   const std::string summary = read_file(folder_ / "r/summary.md");
@@ -940,7 +817,7 @@ TEST_F(HarnessCli, HorizonsAreSearchedByHalvesAndCertifiedByFreshSeeds) {
   EXPECT_EQ(seeds_of("certify_23"), (std::vector<int64_t>{1341, 1342, 1343, 1344}));
   const std::string told = read_file(folder_ / "told.txt");
   EXPECT_LT(std::ranges::count(told, '\n'), 14 * 4) << "of 14 numbers of steps";
-  EXPECT_TRUE(says(told, {"--steps 23", "--decay-steps 23 "})) << told;
+  EXPECT_TRUE(says(told, {"--steps 23", "--decay-steps 23 "}));
   EXPECT_EQ(stepladder(horizons + "40").code, kExitUsage) << "the parts are there";
   EXPECT_EQ(stepladder(horizons + "40 --resume").code, kExitOk);
   EXPECT_EQ(read_file(folder_ / "told.txt").size(), told.size()) << "nothing is measured twice";
@@ -966,20 +843,16 @@ TEST_F(HarnessCli, TuneMakesTheSameTrialsOfEachTrainerAndRanksThem) {
   learns("00_fp32_baseline", "3e-04");
   learns("02_tf32", "0.001");
   const std::string tune =
-      cat("tune --backend cpu --model gpt2-tiny --batch 2 --seq 16 --warmup 2 --eval-batches 3 --shuffle "
-          "--rungs 00,02 --out t.jsonl --data ",
-          folder_ / "data.bin", " --steps 20,12 --decay-to 0,0.1 ");
-  const Outcome outcome = stepladder(tune + "--lr 3e-4,1e-3");
-  EXPECT_EQ(outcome.code, kExitOk) << outcome.out << outcome.err;
+      "tune --backend cpu --model gpt2-tiny --batch 2 --seq 16 --warmup 2 --eval-batches 3 --shuffle --rungs "
+      "00,02 --out t.jsonl --data data.bin --steps 20,12 --decay-to 0,0.1 ";
   const std::string best = " --steps 20 --decay-steps 20 --warmup-lr-steps 10 --min-lr ";
-  EXPECT_TRUE(says(outcome.out, {cat("--lr 3e-04", best, "3e-05"), cat("--lr 0.001", best, "1e-04")}))
-      << outcome.out;
+  EXPECT_TRUE(ended(stepladder(tune + "--lr 3e-4,1e-3"), kExitOk,
+                    {cat("--lr 3e-04", best, "3e-05"), cat("--lr 0.001", best, "1e-04")}));
   const std::string told = read_file(folder_ / "told.txt");
   EXPECT_EQ(std::ranges::count(told, '\n'), 2 * 2 * 2 * 2);
   EXPECT_LT(told.find("02_tf32"), told.find("--steps 20")) << "each trainer makes a trial in turn";
   EXPECT_TRUE(says(told, {"--eval-every 1 ", "--eval-every 2 ", "--eval-batches 3 --eval-skip 3", "--seed 1",
-                          "--decay-steps 12", "--decay-steps 20"}))
-      << told;
+                          "--decay-steps 12", "--decay-steps 20"}));
   for (const Part& part : load_parts(folder_ / "t.jsonl")) {
     EXPECT_TRUE(part.name.starts_with("trial_")) << part.name;
     EXPECT_EQ(part.results.runs.size(), 1U);
@@ -996,19 +869,16 @@ TEST_F(HarnessCli, TuneMakesTheSameTrialsOfEachTrainerAndRanksThem) {
   EXPECT_FALSE(says(fewer.err, {"--max-time left"})) << "what is kept takes no time" << fewer.err;
   EXPECT_EQ(read_file(folder_ / "told.txt").size(), told.size());
   EXPECT_EQ(stepladder(tune + "--lr 3e-4,1e-3 --resume --eval-batches 2").code, kExitNotComparable);
-  const Outcome late = stepladder(tune + "--lr 2e-3 --resume --max-time 0.000001");
-  EXPECT_EQ(late.code, kExitOk) << late.err;
-  EXPECT_TRUE(says(late.err, {"8 of 8", "--resume"})) << late.err;
+  EXPECT_TRUE(ended(stepladder(tune + "--lr 2e-3 --resume --max-time 0.000001"), kExitOk, {},
+                    {"8 of 8", "--resume"}));
   EXPECT_EQ(read_file(folder_ / "told.txt").size(), told.size()) << "no time was left";
-  const Outcome resumed = stepladder("resume t.jsonl");
-  EXPECT_EQ(resumed.code, kExitOk) << resumed.err;
-  const Outcome by_part = stepladder("resume t.jsonl:" + load_parts(folder_ / "t.jsonl").back().name);
-  EXPECT_EQ(by_part.code, kExitOk) << by_part.err;
+  EXPECT_TRUE(ended(stepladder("resume t.jsonl"), kExitOk));
+  EXPECT_TRUE(ended(stepladder("resume t.jsonl:" + load_parts(folder_ / "t.jsonl").back().name), kExitOk));
   EXPECT_EQ(read_file(folder_ / "told.txt").size(), told.size()) << "nothing is left to do";
 
   ASSERT_EQ(stepladder("report t.jsonl --out r").code, kExitOk);
   const std::string summary = read_file(folder_ / "r/summary.md");
-  EXPECT_TRUE(says(summary, {"### Trials", "| 00_fp32_baseline | 2 | 3e-04 | 20 |"})) << summary;
+  EXPECT_TRUE(says(summary, {"### Trials", "| 00_fp32_baseline | 2 | 3e-04 | 20 |"}));
   size_t shown = 0;
   for (size_t at = 0; (at = summary.find("\n## trial_", at)) != std::string::npos; ++at) ++shown;
   EXPECT_EQ(shown, 4U) << "of each contest, only the best is shown by itself";
@@ -1023,35 +893,31 @@ TEST_F(HarnessCli, TuneRanksTheTrialsOfEachWorkloadApartAndRunTakesThemForNoOthe
   fake.before_end = R"(say '{"event":"eval","step":'$i',"val_loss":'$((7 - batch))'}')";
   fake.before_step = cat("[ $i -gt 0 ] && ", fake.before_end);
   fake.write(folder_);
-  FakeRung cannot = rung("02_tf32");
-  cannot.before_start = R"(say '{"event":"error","status":"unsupported","reason":"needs sm_80"}'; exit 5)";
-  cannot.write(folder_);
-  const std::string tune =
-      "tune --backend cpu --model gpt2-tiny --seq 16 --warmup 2 --rungs 00,02 --steps 20 "
-      "--lr 1e-3 --eval-batches 3 ";
-  const std::string data = "--data " + (folder_ / "data.bin");
-  const Outcome outcome = stepladder(cat(tune, "--batch 1,2 --out both.jsonl ", data));
-  EXPECT_EQ(outcome.code, kExitOk) << "what a device can't do is no failure" << outcome.out << outcome.err;
+  FakeRung{.name = "02_tf32", .before_start = fails("unsupported", "needs sm_80")}.write(folder_);
+  const auto tune = [&](const char* batch, const char* out, const char* more = "--lr 1e-3") {
+    return stepladder(
+        cat("tune --backend cpu --model gpt2-tiny --seq 16 --warmup 2 --rungs 00,02 --steps 20 "
+            "--eval-batches 3 --data data.bin --batch ",
+            batch, " --out ", out, " ", more));
+  };
+  EXPECT_TRUE(ended(tune("1,2", "both.jsonl"), kExitOk)) << "what a device can't do is no failure";
   std::map<std::string, double> losses;
   for (const Trial& trial : trials_of(load_parts(folder_ / "both.jsonl")))
     if (trial.worked()) losses[trial.workload] = trial.loss.value_or(0.0);
   EXPECT_EQ(losses,
             (std::map<std::string, double>{{"gpt2-tiny B=1 T=16", 6.0}, {"gpt2-tiny B=2 T=16", 5.0}}));
 
-  ASSERT_EQ(stepladder(cat(tune, "--batch 2 --out two.jsonl ", data)).code, kExitOk);
+  ASSERT_EQ(tune("2", "two.jsonl").code, kExitOk);
   const std::string run =
-      cat("run --backend cpu --model gpt2-tiny --seq 16 --rungs 00 --seeds 1 --steps 20 --check-only ", data);
+      "run --backend cpu --model gpt2-tiny --seq 16 --rungs 00 --seeds 1 --steps 20 --check-only --data "
+      "data.bin";
   EXPECT_EQ(stepladder(run + " --batch 2 --tuned two.jsonl").code, kExitOk);
-  const std::string other_seed = cat(tune, "--batch 2 --out seeds.jsonl --seed 9 --lr 2e-3 ", data);
-  ASSERT_EQ(stepladder(cat(tune, "--batch 2 --out seeds.jsonl ", data)).code, kExitOk);
-  ASSERT_EQ(stepladder(regex_replace(other_seed, std::regex("--lr 1e-3 "), "") + " --resume").code, kExitOk);
+  ASSERT_EQ(tune("2", "seeds.jsonl").code, kExitOk);
+  ASSERT_EQ(tune("2", "seeds.jsonl", "--seed 9 --lr 2e-3 --resume").code, kExitOk);
   EXPECT_EQ(best_of(trials_of(load_parts(folder_ / "seeds.jsonl"))).size(), 2U) << "seeds don't compete";
   for (const char* other :
-       {" --batch 4 --tuned two.jsonl", " --batch 2 --tuned both.jsonl", " --batch 2 --tuned seeds.jsonl"}) {
-    const Outcome refused = stepladder(run + other);
-    EXPECT_EQ(refused.code, kExitUsage) << refused.err;
-    EXPECT_TRUE(one_line(refused.err) && says(refused.err, {"--tuned", "B="})) << refused.err;
-  }
+       {" --batch 4 --tuned two.jsonl", " --batch 2 --tuned both.jsonl", " --batch 2 --tuned seeds.jsonl"})
+    EXPECT_TRUE(is_refused(stepladder(run + other), {"--tuned", "B="}));
 }
 
 TEST_F(HarnessCli, TuneRanksByTheStepsToALossWhereOneIsGiven) {
@@ -1061,11 +927,11 @@ TEST_F(HarnessCli, TuneRanksByTheStepsToALossWhereOneIsGiven) {
 say '{"event":"eval","step":'$i',"val_loss":'$((90 - i * fall))'}'
 [ $((90 - i * fall)) -le 50 ] && break)";
   fake.write(folder_);
-  const Outcome outcome = stepladder(cat(
-      "tune --backend cpu --model gpt2-tiny --batch 2 --seq 16 --eval-every 1 --eval-batches 3 --rungs 00 "
-      "--until-loss 50 --steps 12 --warmup-lr-steps 2 --lr 5e-4,1e-2,1e-3 --seeds 2 --out t.jsonl --data ",
-      folder_ / "data.bin"));
-  EXPECT_EQ(outcome.code, kExitOk) << outcome.out << outcome.err;
+  const std::string of_rung =
+                        " --backend cpu --model gpt2-tiny --batch 2 --seq 16 --eval-every 1 --rungs 00 ",
+                    tune = cat("tune", of_rung, "--eval-batches 3 --data data.bin --steps 12 --until-loss ");
+  EXPECT_TRUE(ended(stepladder(tune + "50 --warmup-lr-steps 2 --lr 5e-4,1e-2,1e-3 --seeds 2 --out t.jsonl"),
+                    kExitOk));
   const std::vector<Trial> ranked = trials_of(load_parts(folder_ / "t.jsonl"));
   ASSERT_EQ(ranked.size(), 3U);
   EXPECT_FLOAT_EQ(static_cast<float>(ranked[0].lr), 1e-3F);
@@ -1078,51 +944,31 @@ say '{"event":"eval","step":'$i',"val_loss":'$((90 - i * fall))'}'
             "--lr 0.001 --max-steps 12 --decay-steps 12 --warmup-lr-steps 2 --min-lr 1e-04");
   EXPECT_EQ(best_of(ranked).size(), 1U);
 
-  const Outcome early = stepladder(
-      cat("tune --backend cpu --model gpt2-tiny --batch 2 --seq 16 --eval-every 1 --eval-batches 3 "
-          "--rungs 00 --until-loss 50 --steps 12 --lr 2e-3 --out early.jsonl --data ",
-          folder_ / "data.bin"));
+  const Outcome early = stepladder(tune + "50 --lr 2e-3 --out early.jsonl");
   EXPECT_TRUE(trials_of(load_parts(folder_ / "early.jsonl")).at(0).at_first) << early.out;
   EXPECT_TRUE(says(early.out, {"--eval-every"})) << "a trial's place says little: " << early.out;
 
-  ASSERT_EQ(
-      stepladder(
-          cat("tune --backend cpu --model gpt2-tiny --batch 2 --seq 16 --eval-every 1 "
-              "--eval-batches 3 --rungs 00 --until-loss 50 --steps 12 --lr 1e-2 --out missed.jsonl --data ",
-              folder_ / "data.bin"))
-          .code,
-      kExitInconclusive);
-  const Outcome missed = stepladder("report missed.jsonl");
-  EXPECT_TRUE(missed.code == kExitOk && says(missed.out, {"above 50"})) << missed.err;
+  ASSERT_EQ(stepladder(tune + "50 --lr 1e-2 --out missed.jsonl").code, kExitInconclusive);
+  EXPECT_TRUE(ended(stepladder("report missed.jsonl"), kExitOk, {"above 50"}));
 
   fake.before_start = cat("echo $arguments >>", folder_ / "told.txt");
   fake.write(folder_);
-  const std::string run =
-      cat("run --backend cpu --model gpt2-tiny --batch 2 --seq 16 --eval-every 1 --rungs 00 --tuned t.jsonl "
-          "--overwrite --rounds 1 --data ",
-          folder_ / "data.bin");
+  const std::string run = cat("run", of_rung, "--tuned t.jsonl --overwrite --rounds 1 --data data.bin");
   EXPECT_EQ(stepladder(run + " --until-loss 50").code, kExitOk);
-  EXPECT_TRUE(says(read_file(folder_ / "told.txt"),
-                   {"--steps 12", "--lr 0.001", "--min-lr 1e-04", "--warmup-lr-steps 2", "--decay-steps 12"}))
-      << read_file(folder_ / "told.txt");
+  EXPECT_TRUE(says(read_file(folder_ / "told.txt"), {"--steps 12", "--lr 0.001", "--min-lr 1e-04",
+                                                     "--warmup-lr-steps 2", "--decay-steps 12"}));
   for (const char* wrong : {"", " --until-loss 40", " --until-loss 50 --max-steps 9",
                             " --until-loss 50 --rungs 02", " --until-loss 50 --lr 1e-3",
                             " --until-loss 50 --decay-steps 9", " --until-loss 50 --seeds 2", " --seeds 2"})
     EXPECT_EQ(stepladder(run + wrong).code, kExitUsage) << wrong;
-  EXPECT_EQ(stepladder(
-                cat("tune --backend cpu --model gpt2-tiny --batch 2 --seq 16 --eval-every 1 --eval-batches 3 "
-                    "--rungs 00 --until-loss 55 --steps 12 --lr 1.1e-2 --out t.jsonl --data ",
-                    folder_ / "data.bin"))
-                .code,
-            kExitInconclusive)
+  EXPECT_EQ(stepladder(tune + "55 --lr 1.1e-2 --out t.jsonl").code, kExitInconclusive)
       << "older trials reached another loss";
 }
 
 TEST_F(HarnessCli, TuneTakesAnOptionThatOneOfItsTrainersTakes) {
   const std::string tune =
       "tune --backend cpu --model gpt2-tiny --batch 2 --seq 16 --warmup 2 --steps 12 --lr 1e-3 "
-      "--eval-batches 3 --dtype bf16 --out t.jsonl --data " +
-      (folder_ / "data.bin");
+      "--eval-batches 3 --dtype bf16 --out t.jsonl --data data.bin";
   FakeRung half = rung("05_mixed_precision");
   half.before_end = R"(say '{"event":"eval","step":'$i',"val_loss":4}')";
   for (FakeRung fake : {half, rung("00_fp32_baseline")}) {
@@ -1131,8 +977,7 @@ TEST_F(HarnessCli, TuneTakesAnOptionThatOneOfItsTrainersTakes) {
     fake.write(folder_);
   }
   EXPECT_EQ(stepladder(tune + " --rungs 00").code, kExitUsage);
-  const Outcome outcome = stepladder(tune + " --rungs 00,05");
-  EXPECT_EQ(outcome.code, kExitOk) << outcome.err;
+  EXPECT_TRUE(ended(stepladder(tune + " --rungs 00,05"), kExitOk));
   EXPECT_EQ(load_parts(folder_ / "t.jsonl").size(), 2U);
 }
 
@@ -1143,8 +988,8 @@ TEST_F(HarnessCli, TimeToALossIsTakenOverSeedsAndWhatMissesItIsSaid) {
   learns.write(folder_);
   hardly.write(folder_);
   const std::string until =
-      "run --backend cpu --model gpt2-tiny --batch 4 --seq 32 --rounds 2 --out results.json --data " +
-      (folder_ / "data.bin") + " --until-loss 5 --max-steps 6 --eval-every 1 --rungs ";
+      "run --backend cpu --model gpt2-tiny --batch 4 --seq 32 --rounds 2 --out results.json --data data.bin "
+      "--until-loss 5 --max-steps 6 --eval-every 1 --rungs ";
   EXPECT_EQ(stepladder(until + "00").code, 0);
   expect_contract(folder_ / "results.json");
   for (const stepladder::Run& run : results().runs) {
@@ -1152,9 +997,7 @@ TEST_F(HarnessCli, TimeToALossIsTakenOverSeedsAndWhatMissesItIsSaid) {
     EXPECT_TRUE(run.summary->to_loss->reached);
   }
   const Outcome outcome = stepladder(until + "00,02 --overwrite");
-  EXPECT_EQ(outcome.code, 3);
-  EXPECT_TRUE(says(outcome.err, {"2 of 4 runs", "--max-steps"})) << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"trained to a loss", "0 of 2", "2 of 2"})) << outcome.out;
+  EXPECT_TRUE(ended(outcome, 3, {"trained to a loss", "0 of 2", "2 of 2"}, {"2 of 4 runs", "--max-steps"}));
   EXPECT_FALSE(has(outcome.out, kLearnAlike)) << "no losses were compared";
   EXPECT_EQ(results().runs.size(), 4U) << "finished runs are kept";
   for (const char* into : {">", ">>"})
@@ -1192,23 +1035,16 @@ TEST_F(HarnessCli, EveryReaderTakesAFileThatGzipMadeSmaller) {
   EXPECT_EQ(stepladder("compare results.json all.json.gz").code,
             stepladder("compare results.json results.json").code);
   // A compressed file is never appended to.
-  for (const char* how : {"--out all.json.gz --resume", "--out other.json.gz"}) {
-    const Outcome outcome = stepladder(cat("run --rungs 00 --backend cpu ", how));
-    EXPECT_EQ(outcome.code, 2) << how;
-    EXPECT_TRUE(has(outcome.err, ".json.gz")) << outcome.err;
-  }
+  for (const char* how : {"--out all.json.gz --resume", "--out other.json.gz"})
+    EXPECT_TRUE(ended(stepladder(cat("run --rungs 00 --backend cpu ", how)), 2, {}, {".json.gz"})) << how;
   std::string damaged = read_file(folder_ / "all.json.gz");
   damaged.resize(damaged.size() / 2);
   write_file(folder_ / "all.json.gz", damaged);
-  const Outcome outcome = stepladder("report all.json.gz");
-  EXPECT_EQ(outcome.code, 2);
-  EXPECT_TRUE(has(outcome.err, "all.json.gz")) << outcome.err;
+  EXPECT_TRUE(ended(stepladder("report all.json.gz"), 2, {}, {"all.json.gz"}));
 }
 
 TEST_F(HarnessCli, ExportLeavesOutWhatNoPageShowsAndAResumeGoesOn) {
-  FakeRung stopped = rung("01_causal_mask");
-  stopped.before_start = "kill -TERM $PPID; sleep 60";
-  stopped.write(folder_);
+  FakeRung{.name = "01_causal_mask", .before_start = "kill -TERM $PPID; sleep 60"}.write(folder_);
   ASSERT_EQ(stepladder(plan("--rungs 00,01")).code, 128 + SIGTERM);
   ASSERT_EQ(results().runs.size(), 1);
   ASSERT_EQ(stepladder("export results.json --format short --out short.json").code, 0);
@@ -1225,30 +1061,23 @@ TEST_F(HarnessCli, ExportLeavesOutWhatNoPageShowsAndAResumeGoesOn) {
 }
 
 TEST_F(HarnessCli, ExportWritesWhatIsOkAndNamesTheRest) {
-  FakeRung large = rung("02_tf32");
-  large.before_start = R"(say '{"event":"error","status":"oom","reason":"does not fit"}'; exit 5)";
-  large.write(folder_);
+  FakeRung{.name = "02_tf32", .before_start = fails("oom", "does not fit")}.write(folder_);
   ASSERT_EQ(stepladder(plan()).code, 5);
-  const Outcome outcome = stepladder("export results.json --format googlebenchmark --out gb.json");
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(says(outcome.err, {"02_tf32 gpt2-tiny B=4 T=32", "round 0", "oom: does not fit"}))
-      << outcome.err;
+  EXPECT_TRUE(ended(stepladder("export results.json --format googlebenchmark --out gb.json"), 0, {},
+                    {"02_tf32 gpt2-tiny B=4 T=32", "round 0", "oom: does not fit"}));
   EXPECT_EQ(Json::parse(read_file(folder_ / "gb.json"))["benchmarks"].size(), 4U);
   EXPECT_TRUE(
       has(stepladder("export results.json --format csv").out, "02_tf32,,cpu,gpt2-tiny,4,32,1,false,0,oom,"));
 
   ASSERT_EQ(stepladder(plan("--overwrite --rungs 02")).code, 5);
-  const Outcome nothing = stepladder("export results.json");
-  EXPECT_EQ(nothing.code, 2);
-  EXPECT_TRUE(says(nothing.err, {"error", "results.json"})) << nothing.err;
+  EXPECT_TRUE(ended(stepladder("export results.json"), 2, {}, {"error", "results.json"}));
   EXPECT_EQ(stepladder("export nowhere.json").code, 2);
   write_file(folder_ / "list.json", "[]");
   ASSERT_EQ(stepladder(plan("--overwrite")).code, 5);
   for (int time = 0; time < 2; ++time)
     EXPECT_EQ(stepladder("export results.json --format json --out all.json").code, 0) << "replaces its like";
-  const Outcome list = stepladder("export list.json --format json --out list-of.json");
-  EXPECT_EQ(list.code, 2);
-  EXPECT_TRUE(says(list.err, {"list.json", "is a JSON list"})) << list.err;
+  EXPECT_TRUE(ended(stepladder("export list.json --format json --out list-of.json"), 2, {},
+                    {"list.json", "is a JSON list"}));
 }
 
 TEST_F(HarnessCli, AnotherProgramsJsonIsCalledWhatItSeemsToBe) {
@@ -1263,10 +1092,8 @@ TEST_F(HarnessCli, AnotherProgramsJsonIsCalledWhatItSeemsToBe) {
       {R"({"name": "mine", "rungs": []})", "ladder file"},
       {R"({"epoch": 3, "loss": 4.5})", "epoch, loss"},
       {"[1, 2]", "list"}};
-  const auto refused = [&](const std::string& command, std::initializer_list<std::string> parts) {
-    const Outcome outcome = stepladder(command);
-    EXPECT_EQ(outcome.code, 2) << command;
-    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, parts)) << command << ": " << outcome.err;
+  const auto refused = [&](const std::string& command, const std::vector<std::string>& parts) {
+    EXPECT_TRUE(is_refused(stepladder(command), parts)) << command;
   };
   for (const auto& [text, seems] : files) {
     for (const char* name : {"foreign.json", "days/foreign.json"}) write_file(folder_ / name, text);
@@ -1327,10 +1154,10 @@ TEST_F(HarnessCli, APresetMayBeOfAnotherLadder) {
                "'\"step\",\"step\":0,\"step_ms\":0.125,\"loss\":11' "
                "'\"step\",\"step\":1,\"step_ms\":0.125,\"loss\":11' '\"end\"'; do\n"
                "  echo \"{\\\"event\\\":$event}\" >&$STEPLADDER_EVENTS\ndone\n");
-  const Outcome outcome = stepladder(
-      "run --preset raschka-pytorch --python ./python --rungs 00,09 --backend cpu --batch 4 --seq 8 "
-      "--steps 2 --warmup 1 --rounds 1 --data data.bin --out raschka.jsonl");
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  ASSERT_TRUE(
+      ended(stepladder("run --preset raschka-pytorch --python ./python --rungs 00,09 --backend cpu --batch 4 "
+                       "--seq 8 --steps 2 --warmup 1 --rounds 1 --data data.bin --out raschka.jsonl"),
+            0));
   const Json file = stepladder::exported(folder_ / "raschka.jsonl");
   EXPECT_EQ(file["plan"]["ladder"]["name"], "raschka-pytorch");
   EXPECT_EQ(file["plan"]["model"], "raschka-pytorch") << "which is no model of ours";
@@ -1339,9 +1166,9 @@ TEST_F(HarnessCli, APresetMayBeOfAnotherLadder) {
 }
 
 TEST_F(HarnessCli, ARunThatEndsBeforeItsStartInOneRoundFailsItsRow) {
-  FakeRung fake = rung("01_causal_mask");
-  fake.before_start = cat("[ -e ", folder_ / "once", " ] && kill -HUP $$; touch ", folder_ / "once");
-  fake.write(folder_);
+  FakeRung{.name = "01_causal_mask",
+           .before_start = cat("[ -e ", folder_ / "once", " ] && kill -HUP $$; touch ", folder_ / "once")}
+      .write(folder_);
   EXPECT_EQ(stepladder(plan("--rungs 00,01")).code, kExitFailed);
   expect_contract(folder_ / "results.json");
   const Json rows = results_file_json(results())["variants"];
@@ -1355,24 +1182,16 @@ TEST_F(HarnessCli, ARunThatEndsBeforeItsStartInOneRoundFailsItsRow) {
 }
 
 TEST_F(HarnessCli, AFailedRungIsARowAndTheLadderGoesOn) {
-  FakeRung fake = rung("01_causal_mask");
-  fake.before_end = "kill -KILL $$";
-  fake.write(folder_);
-  const Outcome outcome = stepladder(plan());
-  EXPECT_EQ(outcome.code, 5);
+  FakeRung{.name = "01_causal_mask", .before_end = "kill -KILL $$"}.write(folder_);
+  EXPECT_TRUE(ended(stepladder(plan()), 5, {"crash", "SIGKILL"}));
   EXPECT_EQ(climbed(), "00 01 02 02 01 00");
   expect_contract(folder_ / "results.json");
   EXPECT_EQ(results().runs[1].status, Status::crash);
-  EXPECT_TRUE(says(outcome.out, {"crash", "SIGKILL"})) << outcome.out;
 }
 
 TEST_F(HarnessCli, WhatTheDeviceCannotDoIsNoFailure) {
-  FakeRung fake = rung("02_tf32");
-  fake.before_start = R"(say '{"event":"error","status":"unsupported","reason":"needs sm_80"}'; exit 5)";
-  fake.write(folder_);
-  const Outcome outcome = stepladder(plan());
-  EXPECT_EQ(outcome.code, 0);
-  EXPECT_TRUE(has(outcome.out, "unsupported: needs sm_80")) << outcome.out;
+  FakeRung{.name = "02_tf32", .before_start = fails("unsupported", "needs sm_80")}.write(folder_);
+  EXPECT_TRUE(ended(stepladder(plan()), 0, {"unsupported: needs sm_80"}));
 }
 
 TEST_F(HarnessCli, ALossOutsideTheToleranceIsDivergedWithoutASpeedup) {
@@ -1380,8 +1199,7 @@ TEST_F(HarnessCli, ALossOutsideTheToleranceIsDivergedWithoutASpeedup) {
   fake.step_ms = "1.5";
   fake.loss = "4.$((90 - i + (i == 3) * 2))";  // 0.4 % off; the tolerance is 0.2 %
   fake.write(folder_);
-  const Outcome outcome = stepladder(plan());
-  EXPECT_EQ(outcome.code, 5);
+  EXPECT_EQ(stepladder(plan()).code, 5);
   const Json row = exported()["variants"][2];
   EXPECT_EQ(row["status"], "diverged");
   EXPECT_TRUE(says(row["reason"], {"step 3", "4.89", "00_fp32_baseline", "4.87"})) << row;
@@ -1396,9 +1214,9 @@ TEST_F(HarnessCli, ALongRunIsHeldToTheBaselinesMeanLoss) {
     FakeRung other = fake;
     other.loss = loss;
     other.write(folder_);
-    const Outcome outcome = stepladder(
-        cat("run --backend cpu --model gpt2-tiny --batch 4 --seq 32 --steps 60 --warmup 2 --rounds 1 --data ",
-            folder_ / "data.bin", " --rungs 00,02 --out long.json --overwrite"));
+    const Outcome outcome =
+        stepladder(cat("run --backend cpu --model gpt2-tiny --batch 4 --seq 32 --steps 60 --warmup 2 "
+                       "--rounds 1 --data data.bin --rungs 00,02 --out long.json --overwrite"));
     return load_results(folder_ / "long.json").runs.back().status;
   };
   EXPECT_EQ(status_with("4.$((90 - i + (i == 3) * 2))"), Status::ok) << "0.4 % at a step, 0.01 % on average";
@@ -1413,8 +1231,7 @@ TEST_F(HarnessCli, ALossWithinTheToleranceIsOk) {
   baseline.loss = "4.$((9000 - i * 100))";
   fake.write(folder_);
   baseline.write(folder_);
-  const Outcome outcome = stepladder(plan("--rungs 00,02"));
-  EXPECT_EQ(outcome.code, 0) << outcome.out;
+  EXPECT_TRUE(ended(stepladder(plan("--rungs 00,02")), 0));
 }
 
 TEST_F(HarnessCli, PeersAreMeasuredInTurnsWithTheirRungs) {
@@ -1446,55 +1263,39 @@ TEST_F(HarnessCli, PeersAreMeasuredInTurnsWithTheirRungs) {
 
 TEST_F(HarnessCli, BesideTheLadderOfLearningPyTorchClimbsTheSameRungs) {
   for (const char* name : {"01_muon", "fp8_muon"}) rung(name).write(folder_);
-  const Outcome outcome =
-      stepladder(plan("--ladder learning --rungs 01,fp8_muon --rounds 1" + peers(FakeRung())));
-  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
-  std::string order;
-  for (const stepladder::Run& run : results().runs) order += run.variant + " ";
-  EXPECT_EQ(order, "01_muon pytorch/01_muon fp8_muon llmc ") << "PyTorch has no fp8_muon";
+  ASSERT_TRUE(
+      ended(stepladder(plan("--ladder learning --rungs 01,fp8_muon --rounds 1" + peers(FakeRung()))), 0));
+  EXPECT_EQ(sequence(results(), std::string::npos), "01_muon pytorch/01_muon fp8_muon llmc")
+      << "PyTorch has no fp8_muon";
 }
 
 TEST_F(HarnessCli, APeerThatCannotRunIsARow) {
   FakeRung fake;
-  fake.before_start =
-      R"(say '{"event":"error","status":"unsupported","reason":"python3 has no torch"}'; exit 5)";
-  Outcome outcome = stepladder(plan("--rungs 00" + peers(fake)));
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"unsupported", "python3 has no torch"})) << outcome.out;
+  fake.before_start = fails("unsupported", "python3 has no torch");
+  EXPECT_TRUE(
+      ended(stepladder(plan("--rungs 00" + peers(fake))), 0, {"unsupported", "python3 has no torch"}));
   // A peer that can't read the data counts as crashed; our rungs may still read the data.
-  fake.before_start = R"(say '{"event":"error","status":"error","reason":"torn.bin"}'; exit 2)";
-  outcome = stepladder(plan("--rungs 00 --overwrite" + peers(fake)));
-  EXPECT_EQ(outcome.code, 5) << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"crash", "torn.bin"})) << outcome.out;
+  fake.before_start = fails("error", "torn.bin", kExitUsage);
+  EXPECT_TRUE(ended(stepladder(plan("--rungs 00 --overwrite" + peers(fake))), 5, {"crash", "torn.bin"}));
   EXPECT_EQ(results().runs.size(), 6U);
 }
 
 TEST_F(HarnessCli, APathForAPeerThatTakesNoneIsRefused) {
   std::string asked = peers(FakeRung());
   asked.replace(asked.find("pytorch"), 7, "pytorch=");
-  for (const std::string& peer :
-       {asked, std::string("--peer pytorch=x"), std::string("--peer stepladder=")}) {
-    const Outcome outcome = stepladder(plan("--rungs 00 " + peer));
-    EXPECT_EQ(outcome.code, 2) << peer;
-    EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "{path}")) << outcome.err;
-  }
+  for (const std::string& peer : {asked, std::string("--peer pytorch=x"), std::string("--peer stepladder=")})
+    EXPECT_TRUE(is_refused(stepladder(plan("--rungs 00 " + peer)), {"{path}"})) << peer;
 }
 
 TEST_F(HarnessCli, BadInputFoundByARungEndsTheRun) {
-  FakeRung fake = rung("01_causal_mask");
-  fake.before_start = R"(say '{"event":"error","status":"error","reason":"data.bin: token 70000"}'; exit 2)";
-  fake.write(folder_);
-  const Outcome outcome = stepladder(plan());
-  EXPECT_EQ(outcome.code, 2);
-  EXPECT_TRUE(has(outcome.err, "data.bin: token 70000")) << outcome.err;
+  FakeRung{.name = "01_causal_mask", .before_start = fails("error", "data.bin: token 70000", kExitUsage)}
+      .write(folder_);
+  EXPECT_TRUE(ended(stepladder(plan()), 2, {}, {"data.bin: token 70000"}));
   EXPECT_EQ(climbed(), "00");
 }
 
 TEST_F(HarnessCli, ATerminalSeesOneLineThatIsUpdated) {
-  FakeRung slow = rung("01_causal_mask");
-  slow.step_ms = "10.5";
-  slow.before_step = "sleep 0.02";
-  slow.write(folder_);
+  FakeRung{.name = "01_causal_mask", .step_ms = "10.5", .before_step = "sleep 0.02"}.write(folder_);
   const std::string seen = on_terminal(plan("--rounds 1"));
   EXPECT_TRUE(
       has(seen, "\r\033[K[2/3] 01_causal_mask gpt2-tiny B=4 T=32, round 0  step 6/6  10.5 ms  ETA 0:0"))
@@ -1590,8 +1391,7 @@ TEST_F(HarnessCliAblate, OneKindTakesOnlyItsRuns) {
 }
 
 TEST_F(HarnessCliAblate, TheLargestBatchIsLookedForByBothEnds) {
-  const Outcome outcome = stepladder(ablation("--rungs 14 --rounds 1"));
-  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  ASSERT_TRUE(ended(stepladder(ablation("--rungs 14 --rounds 1")), 0));
   const Results results = this->results();
   const auto workload = [&](const std::string& variant) {
     const auto run = std::ranges::find(results.runs, variant, &stepladder::Run::variant);
@@ -1609,12 +1409,10 @@ TEST_F(HarnessCliAblate, TheLargestBatchIsLookedForByBothEnds) {
 }
 
 TEST_F(HarnessCliAblate, WhyNoBatchWasFoundIsSaid) {
-  FakeRung fake = rung("13_cuda_graphs");
-  fake.before_start = "case $arguments in *--plan*) echo 'the driver is gone' >&2; exit 1 ;; esac";
-  fake.write(folder_);
-  const Outcome outcome = stepladder(ablation("--rungs 14 --rounds 1"));
-  EXPECT_EQ(outcome.code, kExitFailed);
-  EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "the driver is gone")) << outcome.err;
+  FakeRung{.name = "13_cuda_graphs",
+           .before_start = "case $arguments in *--plan*) echo 'the driver is gone' >&2; exit 1 ;; esac"}
+      .write(folder_);
+  EXPECT_TRUE(is_refused(stepladder(ablation("--rungs 14 --rounds 1")), {"the driver is gone"}, kExitFailed));
 }
 
 TEST_F(HarnessCliAblate, ResumesOnlyTheSameAblation) {
@@ -1623,23 +1421,21 @@ TEST_F(HarnessCliAblate, ResumesOnlyTheSameAblation) {
   const Json before = exported();
   EXPECT_EQ(stepladder(ablation("--rungs 03 --rounds 1 --resume")).code, 0);
   EXPECT_EQ(exported()["runs"], before["runs"]);
-  const Outcome outcome = stepladder(ablation("--rungs 03 --kinds only --rounds 1 --resume"));
-  EXPECT_EQ(outcome.code, 4);
-  EXPECT_TRUE(has(outcome.err, "plan.rungs was")) << outcome.err;
+  EXPECT_TRUE(
+      ended(stepladder(ablation("--rungs 03 --kinds only --rounds 1 --resume")), 4, {}, {"plan.rungs was"}));
 }
 
 TEST_F(HarnessCliAblate, AnAblationThatIsNotOkIsAStatusNotANumber) {
   FakeRung fake = ablation_of("only", "03_fused_adamw");
-  fake.before_start = R"(say '{"event":"error","status":"unsupported","reason":"no fp32 here"}'; exit 5)";
+  fake.before_start = fails("unsupported", "no fp32 here");
   fake.write(folder_);
-  Outcome outcome = stepladder(ablation("--rungs 03"));
-  EXPECT_EQ(outcome.code, 0) << "what the device can't do is no failure";
-  EXPECT_TRUE(says(outcome.out, {"unsupported", "only/03_fused_adamw", "no fp32 here"})) << outcome.out;
+  EXPECT_TRUE(
+      ended(stepladder(ablation("--rungs 03")), 0, {"unsupported", "only/03_fused_adamw", "no fp32 here"}))
+      << "what the device can't do is no failure";
   fake = ablation_of("without", "03_fused_adamw");
   fake.loss = "9.5";
   fake.write(folder_);
-  outcome = stepladder(ablation("--rungs 03 --overwrite"));
-  EXPECT_EQ(outcome.code, 5);
+  EXPECT_EQ(stepladder(ablation("--rungs 03 --overwrite")).code, 5);
   const Json row = exported()["ablations"][0];
   expect_contract(folder_ / "results.json");
   EXPECT_EQ(row["without"]["status"], "diverged");
@@ -1657,8 +1453,7 @@ TEST_F(HarnessCliAblate, RoundsAndOrderAreChosenAsInARun) {
   EXPECT_EQ(results().stopped["reason"], "rounds");
 
   const std::string until = only_03 + "--until-ci 1 --order shuffled --overwrite";
-  const Outcome outcome = stepladder(ablation(until));
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  ASSERT_TRUE(ended(stepladder(ablation(until)), 0));
   EXPECT_EQ(results().stopped["reason"], "interval");
   EXPECT_EQ(results().runs.size(), 30U) << "six rounds of the same time are the least";
   EXPECT_EQ(exported()["ablations"][0]["only"]["rounds"], 6);
@@ -1672,14 +1467,13 @@ TEST_F(HarnessCliAblate, NothingIsClaimedOnThrottledRuns) {
   FakeRung hot = ablation_of("only", "03_fused_adamw");
   hot.telemetry = R"(,"sm_mhz":1200,"throttle":["hw_thermal_slowdown"])";
   hot.write(folder_);
-  FakeRung once = rung("03_fused_adamw");  // throttled and slow in its first round
-  once.before_start = "hot=$(cat counter 2>/dev/null || echo hw_slowdown); echo gpu_idle >counter";
-  once.telemetry = R"(,"throttle":["'$hot'"])";
-  once.step_ms = "$([ $hot = gpu_idle ] && echo 1 || echo 10).0";
-  once.write(folder_);
-  const Outcome outcome = stepladder(ablation("--rungs 03"));
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"throttled", "only/03_fused_adamw"})) << outcome.out;
+  // throttled and slow in its first round
+  FakeRung{.name = "03_fused_adamw",
+           .step_ms = "$([ $hot = gpu_idle ] && echo 1 || echo 10).0",
+           .telemetry = R"(,"throttle":["'$hot'"])",
+           .before_start = "hot=$(cat counter 2>/dev/null || echo hw_slowdown); echo gpu_idle >counter"}
+      .write(folder_);
+  ASSERT_TRUE(ended(stepladder(ablation("--rungs 03")), 0, {"throttled", "only/03_fused_adamw"}));
   const Json row = exported()["ablations"][0];
   expect_contract(folder_ / "results.json");
   EXPECT_EQ(row["only"]["status"], "throttled");
@@ -1700,17 +1494,11 @@ TEST_F(HarnessCliAblate, BadInputIsRefusedBeforeAnyRun) {
       {"--rung 03", "--rungs"},
       {"--rungs 03 --resume --overwrite", "contradict"},
   };
-  for (const auto& [arguments, wanted] : cases) {
-    const Outcome outcome = stepladder(ablation(arguments));
-    EXPECT_EQ(outcome.code, 2) << arguments;
-    EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, wanted)) << outcome.err;
-  }
+  for (const auto& [arguments, wanted] : cases)
+    EXPECT_TRUE(is_refused(stepladder(ablation(arguments)), {wanted})) << arguments;
   std::filesystem::remove(folder_ / "ablations/without_03_fused_adamw");
-  const Outcome outcome = stepladder(ablation("--rungs 03"));
-  EXPECT_EQ(outcome.code, 5);
-  EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "ablations/without_03_fused_adamw") &&
-              has(outcome.err, "cmake --build ") && has(outcome.err, "--target ablations"))
-      << outcome.err;
+  EXPECT_TRUE(is_refused(stepladder(ablation("--rungs 03")),
+                         {"ablations/without_03_fused_adamw", "cmake --build ", "--target ablations"}, 5));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "results.json"));
 }
 
@@ -1722,16 +1510,12 @@ TEST_F(HarnessCli, ARungThatIsKilledAsItTellsItsVersionNeedsNoBuild) {
               !has(killed.err, "cmake"))
       << killed.err;
   write_script(folder_ / "03_fused_adamw", "echo something else\n");
-  const Outcome other = stepladder(plan("--rungs 03"));
-  EXPECT_EQ(other.code, 5);
-  EXPECT_TRUE(one_line(other.err) && says(other.err, {"03_fused_adamw", "cmake --build"})) << other.err;
+  EXPECT_TRUE(is_refused(stepladder(plan("--rungs 03")), {"03_fused_adamw", "cmake --build"}, 5));
 }
 
 TEST_F(HarnessCli, ABuildWithoutAblationsSaysWhatIsMissing) {
   if (!ablations().empty()) GTEST_SKIP() << "this build has ablations";
-  const Outcome outcome = stepladder("ablate --backend cpu");
-  EXPECT_EQ(outcome.code, 5);
-  EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "install git")) << outcome.err;
+  EXPECT_TRUE(is_refused(stepladder("ablate --backend cpu"), {"install git"}, 5));
 }
 
 // ---- results that are there ------------------------------------------------------------------------------
@@ -1739,10 +1523,7 @@ TEST_F(HarnessCli, ABuildWithoutAblationsSaysWhatIsMissing) {
 TEST_F(HarnessCli, AnExistingFileIsKeptUnlessToldOtherwise) {
   ASSERT_EQ(stepladder(plan("--rounds 1")).code, 0);
   const std::string before = read_file(folder_ / "results.json");
-  const Outcome outcome = stepladder(plan("--rounds 1"));
-  EXPECT_EQ(outcome.code, 2);
-  EXPECT_TRUE(one_line(outcome.err));
-  EXPECT_TRUE(has(outcome.err, "--resume") && has(outcome.err, "--overwrite")) << outcome.err;
+  EXPECT_TRUE(is_refused(stepladder(plan("--rounds 1")), {"--resume", "--overwrite"}));
   EXPECT_EQ(read_file(folder_ / "results.json"), before);
   EXPECT_EQ(stepladder(plan("--rounds 1 --resume")).code, 0);
   EXPECT_EQ(climbed(), "00 01 02");
@@ -1757,9 +1538,7 @@ TEST_F(HarnessCli, AFileOfAnotherKindIsNotReplaced) {
   write_file(folder_ / "notes.txt", "of mine");
   write_file(folder_ / "notes.md", "# Of mine");
   ASSERT_EQ(stepladder(plan("--rungs 00 --rounds 1 --out other.json")).code, 0);
-  FakeRung fake = rung("00_fp32_baseline");
-  fake.before_start = cat("touch ", folder_ / "started");
-  fake.write(folder_);
+  FakeRung{.name = "00_fp32_baseline", .before_start = cat("touch ", folder_ / "started")}.write(folder_);
   const std::string profile = "profile 00 --backend cpu --model gpt2-tiny --data data.bin --out ";
   const std::tuple<std::string, std::string, std::string> cases[] = {
       {profile, "results.json", "holds runs"},
@@ -1780,10 +1559,8 @@ TEST_F(HarnessCli, AFileOfAnotherKindIsNotReplaced) {
       {"compare results.json results.json --out ", "notes.md", "Stepladder's own"}};
   for (const auto& [command, file, what] : cases) {
     const std::string before = read_file(folder_ / file);
-    const Outcome outcome = stepladder(command + file);
-    EXPECT_EQ(outcome.code, kExitUsage) << command << file;
-    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {file, what, "name another --out"}))
-        << outcome.err;
+    EXPECT_TRUE(is_refused(stepladder(command + file), {file, what, "name another --out"}))
+        << command << file;
     EXPECT_EQ(read_file(folder_ / file), before) << command;
   }
   EXPECT_FALSE(std::filesystem::exists(folder_ / "started")) << "it was measured first";
@@ -1814,64 +1591,43 @@ TEST_F(HarnessCli, AFileOfAnotherKindIsNotReplaced) {
 
 TEST_F(HarnessCli, ResumingAnotherPlanOrBuildIsRefusedByName) {
   ASSERT_EQ(stepladder(plan("--rounds 1")).code, 0);
-  Outcome outcome = stepladder(plan("--rounds 1 --lr 0.002 --resume"));
-  EXPECT_EQ(outcome.code, 4);
-  EXPECT_TRUE(one_line(outcome.err));
-  EXPECT_TRUE(says(outcome.err, {"plan.lr", "0.0006", "0.002"})) << outcome.err;
-  FakeRung fake = rung("02_tf32");
-  fake.source_hash = "changed";
-  fake.write(folder_);
-  outcome = stepladder(plan("--rounds 1 --resume"));
-  EXPECT_EQ(outcome.code, 4);
-  EXPECT_TRUE(has(outcome.err, "source_hashes.02_tf32")) << outcome.err;
+  EXPECT_TRUE(
+      is_refused(stepladder(plan("--rounds 1 --lr 0.002 --resume")), {"plan.lr", "0.0006", "0.002"}, 4));
+  FakeRung{.name = "02_tf32", .source_hash = "changed"}.write(folder_);
+  EXPECT_TRUE(ended(stepladder(plan("--rounds 1 --resume")), 4, {}, {"source_hashes.02_tf32"}));
 }
 
-TEST_F(HarnessCli, OnAnotherCardAnUnfinishedRoundIsMeasuredAgainAndAFinishedOneKept) {
+TEST_F(HarnessCli, OnAnotherCardOrHostAnUnfinishedRoundIsMeasuredAgainAndAFinishedOneKept) {
   ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 2")).code, 0);
-  Results before = results();
-  for (stepladder::Run& run : before.runs) run.device = "GPU-another", run.wall_ms = 7;
-  before.complete = false;
-  before.runs.pop_back();
-  write_file(folder_ / "results.json", file_text(before));
-  const Outcome outcome = stepladder(plan("--rungs 00,01 --rounds 2 --resume"));
-  ASSERT_EQ(outcome.code, 0);
-  EXPECT_TRUE(says(outcome.err, {"[3/4] 01", "[4/4] 00"})) << outcome.err;
-  for (const stepladder::Run& run : results().runs) {
-    EXPECT_EQ(run.device, run.round == 0 ? "GPU-another" : host_name()) << run.variant;
-    EXPECT_EQ(run.wall_ms == 7, run.round == 0) << run.variant;
-  }
-  EXPECT_EQ(climbed(), "00 01 01 00");
-  EXPECT_TRUE(says(stepladder("report results.json").out, {"2 hosts", "GPU-another"}));
-}
-
-TEST_F(HarnessCli, OnAnotherHostOfTheSameProcessorAnUnfinishedRoundIsMeasuredAgain) {
-  ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 2")).code, 0);
-  for (const bool told_by_each : {true, false}) {  // older files name the host once for all runs
+  // Of a card, and of a host that has the same processor; older files name it once for all runs.
+  for (const auto& [host, card] :
+       {std::pair("", "GPU-another"), std::pair("elsewhere", "elsewhere"), std::pair("elsewhere", "")}) {
     Results before = results();
-    before.context["host"] = "elsewhere";
-    for (stepladder::Run& run : before.runs) run.wall_ms = 7, run.device = told_by_each ? "elsewhere" : "";
+    if (*host) before.context["host"] = host;
+    for (stepladder::Run& run : before.runs) run.device = card, run.wall_ms = 7;
     before.complete = false;
     before.runs.pop_back();
     write_file(folder_ / "results.json", file_text(before));
-    ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 2 --resume")).code, 0);
+    ASSERT_TRUE(
+        ended(stepladder(plan("--rungs 00,01 --rounds 2 --resume")), 0, {}, {"[3/4] 01", "[4/4] 00"}));
     for (const stepladder::Run& run : results().runs)
       EXPECT_EQ(run.wall_ms == 7, run.round == 0) << run.variant;
-    EXPECT_EQ(results().cards(), (std::set<std::string>{"elsewhere", host_name()}));
+    EXPECT_EQ(climbed(), "00 01 01 00");
+    const std::string other = *card ? card : host;
+    EXPECT_EQ(results().cards(), (std::set<std::string>{other, host_name()}));
+    EXPECT_TRUE(says(stepladder("report results.json").out, {"2 hosts", other}));
   }
 }
 
 TEST_F(HarnessCli, ThreadsThatARungTellsOtherwiseInALaterRoundAreRefusedByName) {
-  FakeRung fake = rung("00_fp32_baseline");
-  fake.config = R"(,"threads":'$OMP_NUM_THREADS')";
-  fake.write(folder_);
+  FakeRung{.name = "00_fp32_baseline", .config = R"(,"threads":'$OMP_NUM_THREADS')"}.write(folder_);
   const std::string command = plan("--rungs 00 --rounds 4 --resume");
   ASSERT_EQ(shell(cat("OMP_NUM_THREADS=2 ", kStepladder, " ", plan("--rungs 00 --rounds 2"))).code, 0);
   Results before = results();
   before.context.erase("thread_environment");  // as in files of older versions
   write_file(folder_ / "results.json", file_text(before));
-  const Outcome outcome = shell(cat("OMP_NUM_THREADS=1 ", kStepladder, " ", command));
-  EXPECT_EQ(outcome.code, kExitNotComparable) << outcome.err;
-  EXPECT_TRUE(says(outcome.err, {"00_fp32_baseline", "config.threads 2 / 1"})) << outcome.err;
+  EXPECT_TRUE(ended(shell(cat("OMP_NUM_THREADS=1 ", kStepladder, " ", command)), kExitNotComparable, {},
+                    {"00_fp32_baseline", "config.threads 2 / 1"}));
   EXPECT_EQ(results().runs.size(), 2U) << "what was measured stays";
   EXPECT_EQ(shell(cat("OMP_NUM_THREADS=2 ", kStepladder, " ", command)).code, 0);
 }
@@ -1884,32 +1640,23 @@ TEST_F(HarnessCli, ACpuWithOtherCoresIsAnotherDevice) {
   here.context["cores"] = 64;
   write_file(folder_ / "many.json", file_text(here));
   const Outcome outcome = stepladder("report few.json many.json --out page");
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {", 1 core;", ", 64 cores;"})) << outcome.out;
+  EXPECT_TRUE(ended(outcome, 0, {", 1 core;", ", 64 cores;"}));
   EXPECT_FALSE(has(outcome.out, "median ms")) << "of two devices ratios alone compare";
   EXPECT_TRUE(has(stepladder("report few.json few.json --out page").out, "median ms"));
   EXPECT_TRUE(says(stepladder("plan-run few.json many.json --wide").out, {", 1 core ", ", 64 cores"}));
 }
 
 TEST_F(HarnessCli, AnUnwritablePlaceIsNamedBeforeAnyRun) {
-  FakeRung fake = rung("00_fp32_baseline");
-  fake.before_start = cat("touch ", folder_ / "started");
-  fake.write(folder_);
+  FakeRung{.name = "00_fp32_baseline", .before_start = cat("touch ", folder_ / "started")}.write(folder_);
   ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
-  for (const char* out : {"data.bin/results.json", "/proc/results.json", "/dev/full", "pipe", ".", "-"}) {
-    const Outcome outcome = stepladder(plan(cat("--overwrite --out ", out)));
-    EXPECT_EQ(outcome.code, 2) << out;
-    EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
-    EXPECT_TRUE(has(outcome.err, out)) << outcome.err;
-  }
+  for (const char* out : {"data.bin/results.json", "/proc/results.json", "/dev/full", "pipe", ".", "-"})
+    EXPECT_TRUE(is_refused(stepladder(plan(cat("--overwrite --out ", out))), {out})) << out;
   EXPECT_FALSE(std::filesystem::exists(folder_ / "started"));
 }
 
 TEST_F(HarnessCli, KilledAtAnyMomentItLosesAtMostTheRunInProgress) {
   for (const char* name : {"00_fp32_baseline", "01_causal_mask", "02_tf32"}) {
-    FakeRung fake = rung(name);
-    fake.before_step = "sleep 0.004";
-    fake.write(folder_);
+    FakeRung{.name = name, .before_step = "sleep 0.004"}.write(folder_);
   }
   size_t kept = 0;
   for (uint64_t i = 0; i < 10; ++i) {
@@ -1949,8 +1696,10 @@ class HarnessCliCampaign : public HarnessCli {
     write_file(folder_ / "plan.json", plan.dump());
   }
   std::string campaign(const std::string& more = "") const {
-    return cat("campaign --plan plan.json --backend cpu --model gpt2-tiny --seq 32 --data ",
-               folder_ / "data.bin", " --out sub/c.jsonl ", more);
+    return cat(
+        "campaign --plan plan.json --backend cpu --model gpt2-tiny --seq 32 --data data.bin --out "
+        "sub/c.jsonl ",
+        more);
   }
   std::string file() const { return read_file(folder_ / "sub/c.jsonl"); }
   Part part(const std::string& name) const {
@@ -1961,29 +1710,18 @@ class HarnessCliCampaign : public HarnessCli {
   }
   /// Names of the parts in the file: "ladder last".
   std::string names() const {
-    std::string text;
-    for (const Part& part : load_parts(folder_ / "sub/c.jsonl"))
-      text += (text.empty() ? "" : " ") + part.name;
-    return text;
+    std::vector<std::string> names;
+    for (const Part& part : load_parts(folder_ / "sub/c.jsonl")) names.push_back(part.name);
+    return join(names, " ");
   }
-  /// Rungs of the runs in a part, in order: "00 01 02".
-  std::string climbed(const std::string& name) const {
-    std::string text;
-    for (const stepladder::Run& run : part(name).results.runs)
-      text += (text.empty() ? "" : " ") + run.variant.substr(0, 2);
-    return text;
-  }
+  std::string climbed(const std::string& name) const { return sequence(part(name).results); }
 };
 
 TEST_F(HarnessCliCampaign, QuietTellsOnlyOfRunsThatFail) {
-  FakeRung fails = rung("01_causal_mask");
-  fails.before_start = "exit 9";
-  fails.write(folder_);
+  FakeRung{.name = "01_causal_mask", .before_start = "exit 9"}.write(folder_);
   Outcome outcome = stepladder(plan("--rounds 1 --quiet"));
-  EXPECT_EQ(outcome.code, kExitFailed);
-  EXPECT_TRUE(says(outcome.err, {"[2/3] 01_causal_mask"})) << outcome.err;
+  EXPECT_TRUE(ended(outcome, kExitFailed, {"02_tf32"}, {"[2/3] 01_causal_mask"}));
   EXPECT_FALSE(has(outcome.err, "[1/3]") || has(outcome.err, "[3/3]")) << outcome.err;
-  EXPECT_TRUE(has(outcome.out, "02_tf32"));
 
   write_plan({{"one", run_of("00", "--rounds 1")}});
   outcome = stepladder(campaign("--quiet"));
@@ -2001,13 +1739,9 @@ TEST_F(HarnessCliCampaign, GoesOnAfterItWasEndedAndWithTheRestWhereAPartFails) {
  {"name": "failing", "about": "no trace comes", "command": "profile 00 --steps 4 --warmup 1"},
  {"name": "last", "about": "of its own length", "command": ")",
                  run_of("01", "--seq 16 --rounds 1 --until-ci 99 --max-rounds 1"), R"("}])"));
-  FakeRung waits = rung("02_tf32");
-  waits.before_start =
-      cat("[ -e ", folder_ / "go", " ] || { echo $$ >", folder_ / "pid", "; exec sleep 100; }");
-  waits.write(folder_);
-  FakeRung tells = rung("00_fp32_baseline");
-  tells.before_start = cat("echo $arguments >", folder_ / "told");
-  tells.write(folder_);
+  hang("02_tf32");
+  FakeRung{.name = "00_fp32_baseline", .before_start = cat("echo $arguments >", folder_ / "told")}.write(
+      folder_);
   for (const int signal : {SIGTERM, SIGKILL}) {
     std::filesystem::remove(folder_ / "pid");
     const pid_t pid = start(campaign());
@@ -2020,10 +1754,9 @@ TEST_F(HarnessCliCampaign, GoesOnAfterItWasEndedAndWithTheRestWhereAPartFails) {
     EXPECT_EQ(part("ladder").exit_code, 143);
     EXPECT_EQ(climbed("ladder"), "00 01");
   }
-  write_file(folder_ / "go", "");
+  rung("02_tf32").write(folder_);
   Outcome outcome = stepladder(campaign());
-  EXPECT_EQ(outcome.code, kExitFailed) << outcome.err;
-  EXPECT_TRUE(says(outcome.err, {"[3/6] 02_tf32", "[6/6]", "apart", "failing"})) << outcome.err;
+  EXPECT_TRUE(ended(outcome, kExitFailed, {}, {"[3/6] 02_tf32", "[6/6]", "apart", "failing"}));
   EXPECT_FALSE(has(outcome.err, "[2/6]")) << "it was there";
   expect_contract(folder_ / "sub/c.jsonl");
   EXPECT_EQ(names(), "ladder apart failing last");
@@ -2047,10 +1780,8 @@ TEST_F(HarnessCliCampaign, GoesOnAfterItWasEndedAndWithTheRestWhereAPartFails) {
   EXPECT_FALSE(has(outcome.err, "run --rungs")) << "nothing is left of the others: " << outcome.err;
   outcome = stepladder("report sub/c.jsonl --out page");
   EXPECT_TRUE(says(outcome.out, {"==== ladder", "==== last", "gpt2-tiny B=4 T=32", "gpt2-tiny B=4 T=16"}));
-  EXPECT_TRUE(says(outcome.err, {"apart", "failing"})) << outcome.err;
-  outcome = stepladder("export sub/c.jsonl");
-  EXPECT_EQ(outcome.code, kExitUsage);
-  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"sub/c.jsonl:ladder", "last"})) << outcome.err;
+  EXPECT_TRUE(says(outcome.err, {"apart", "failing"}));
+  EXPECT_TRUE(is_refused(stepladder("export sub/c.jsonl"), {"sub/c.jsonl:ladder", "last"}));
 }
 
 TEST_F(HarnessCliCampaign, APartThatIsKilledFailsAndTheNextIsMeasured) {
@@ -2059,9 +1790,7 @@ TEST_F(HarnessCliCampaign, APartThatIsKilledFailsAndTheNextIsMeasured) {
   for (const auto& [signal, told] : {std::pair("KILL", "SIGKILL"), std::pair("TERM", "exit code 143")}) {
     fake.before_start = cat("kill -", signal, " $PPID; sleep 10");
     fake.write(folder_);
-    const Outcome outcome = stepladder(campaign("--overwrite"));
-    EXPECT_EQ(outcome.code, kExitFailed) << outcome.err;
-    EXPECT_TRUE(says(outcome.err, {"first ", told, "goes on"})) << outcome.err;
+    EXPECT_TRUE(ended(stepladder(campaign("--overwrite")), kExitFailed, {}, {"first ", told, "goes on"}));
     EXPECT_GT(part("second").results.runs.size(), 0U);
   }
 }
@@ -2093,15 +1822,12 @@ TEST_F(HarnessCliCampaign, RefusesAPlanThatMakesNoSenseBeforeAnyRun) {
   for (const auto& [wanted, plan] : bad) {
     write_file(folder_ / "plan.json", plan);
     const Outcome outcome = stepladder(campaign());
-    EXPECT_EQ(outcome.code, kExitUsage) << plan;
-    EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
-    EXPECT_TRUE(says(outcome.err, {"plan.json", wanted})) << outcome.err << plan;
+    EXPECT_TRUE(is_refused(outcome, {"plan.json", wanted})) << plan;
     EXPECT_EQ(outcome.out, "");
   }
   EXPECT_FALSE(std::filesystem::exists(folder_ / "sub"));
   const Outcome ours = stepladder("campaign --backend cpu --dry-run");
-  EXPECT_EQ(ours.code, 0);
-  EXPECT_TRUE(says(ours.err, {"days", "--parts", "--plan"})) << ours.err;
+  EXPECT_TRUE(ended(ours, 0, {}, {"days", "--parts", "--plan"}));
   EXPECT_FALSE(has(ours.out, "H200")) << "that measured another model: " << ours.out;
   const std::string as_kept = "campaign --backend cpu --preset gpu-quick --dry-run --parts energy_16";
   const std::string alone = stepladder(as_kept).out, beside = stepladder(as_kept + " --peer pytorch").out;
@@ -2109,9 +1835,8 @@ TEST_F(HarnessCliCampaign, RefusesAPlanThatMakesNoSenseBeforeAnyRun) {
   EXPECT_TRUE(has(beside, "unknown how long; on an NVIDIA H200 ")) << beside;
   EXPECT_NE(alone.substr(0, alone.find("stepladder run")), beside.substr(0, beside.find("stepladder run")))
       << "peers take their time";
-  const Outcome unbuilt = stepladder("campaign --backend cpu --out sub/c.jsonl");
-  EXPECT_EQ(unbuilt.code, kExitUsage);
-  EXPECT_TRUE(says(unbuilt.err, {"ablations", "--target ablations"})) << unbuilt.err;
+  EXPECT_TRUE(ended(stepladder("campaign --backend cpu --out sub/c.jsonl"), kExitUsage, {},
+                    {"ablations", "--target ablations"}));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "sub"));
 }
 
@@ -2139,17 +1864,13 @@ TEST_F(HarnessCliCampaign, OfAnotherCommitOrDeviceIsReplacedOnlyWhereAskedFor) {
     if (*field != 'd') other.context["commit"] = "another";
     write_file(folder_ / "sub/c.jsonl", file_text(other, "one"));
     const std::string before = file();
-    Outcome outcome = stepladder(campaign());
-    EXPECT_EQ(outcome.code, kExitNotComparable);
-    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"sub/c.jsonl:one", field, "another"}))
-        << outcome.err;
+    EXPECT_TRUE(
+        is_refused(stepladder(campaign()), {"sub/c.jsonl:one", field, "another"}, kExitNotComparable));
     EXPECT_EQ(file(), before);
-    outcome = stepladder(campaign("--dry-run"));
+    const Outcome outcome = stepladder(campaign("--dry-run"));
     EXPECT_EQ(outcome.code, 0);
     EXPECT_EQ(has(outcome.out, "unknown"), *field == 'd') << "times of another device tell nothing";
-    outcome = stepladder(campaign("--overwrite"));
-    ASSERT_EQ(outcome.code, 0) << outcome.err;
-    EXPECT_TRUE(has(outcome.err, "[1/1]")) << outcome.err;
+    ASSERT_TRUE(ended(stepladder(campaign("--overwrite")), 0, {}, {"[1/1]"}));
     EXPECT_EQ(part("one").results.context["commit"], good.context["commit"]);
     EXPECT_EQ(climbed("one"), "00");
   }
@@ -2164,16 +1885,13 @@ TEST_F(HarnessCliCampaign, WhatIsMeasuredAgainStaysUntilARunIsFinished) {
   EXPECT_EQ(stepladder(campaign("--overwrite --dtype fp16")).code, kExitUsage) << "a rung refuses it";
   EXPECT_EQ(file(), before) << "nothing was measured";
 
-  FakeRung waits = rung("00_fp32_baseline");
-  waits.before_start =
-      cat("[ -e ", folder_ / "go", " ] || { echo $$ >", folder_ / "pid", "; exec sleep 100; }");
-  waits.write(folder_);
+  hang("00_fp32_baseline");
   const pid_t pid = start(campaign("--overwrite"));
   ASSERT_TRUE(appears("pid")) << read_file(folder_ / "err.txt");
   ::kill(pid, SIGTERM);
   EXPECT_EQ(wait_for(pid), 128 + SIGTERM);
   EXPECT_EQ(file(), before);
-  write_file(folder_ / "go", "");
+  rung("00_fp32_baseline").write(folder_);
   EXPECT_EQ(stepladder(campaign("--overwrite --parts b")).code, 0);
   EXPECT_EQ(part("a").last_session, parts_from(before).at(0).last_session) << "another part stays";
   EXPECT_NE(part("b").last_session, parts_from(before).at(1).last_session);
@@ -2200,9 +1918,7 @@ TEST_F(HarnessCliCampaign, APartOfAnotherPlanIsMeasuredAgainByItself) {
   ASSERT_EQ(stepladder(campaign()).code, 0);
   const std::string before = part("a").last_session;
   write_plan({{"a", run_of("00", "--rounds 1")}, {"b", run_of("01", "--rounds 1 --seed 3")}});
-  const Outcome other_plan = stepladder(campaign());
-  EXPECT_EQ(other_plan.code, kExitNotComparable);
-  EXPECT_TRUE(says(other_plan.err, {"seed", "--overwrite --parts b"})) << other_plan.err;
+  EXPECT_TRUE(ended(stepladder(campaign()), kExitNotComparable, {}, {"seed", "--overwrite --parts b"}));
   ASSERT_EQ(stepladder(campaign("--overwrite --parts b")).code, 0);
   EXPECT_EQ(part("a").last_session, before);
   EXPECT_EQ(part("b").results.plan["seed"], 3);
@@ -2215,9 +1931,7 @@ TEST_F(HarnessCliCampaign, BeginsNothingForWhichNoTimeIsLeftAndGoesOnLater) {
     slow.before_start = "sleep 1.2";
     slow.write(folder_);
     EXPECT_EQ(stepladder(campaign("--max-time soon")).code, kExitUsage);
-    const Outcome outcome = stepladder(campaign("--max-time 1s"));
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    EXPECT_TRUE(has(outcome.err, "--max-time")) << outcome.err;
+    EXPECT_TRUE(ended(stepladder(campaign("--max-time 1s")), 0, {}, {"--max-time"}));
     EXPECT_EQ(climbed("slow"), "00") << own;
     EXPECT_EQ(part("slow").results.stopped["reason"], "max_time");
     EXPECT_EQ(names(), "slow") << own;
@@ -2247,12 +1961,10 @@ TEST_F(HarnessCliCampaign, MeasuresThePartsThatAreNamedAlone) {
   const std::string listing = stepladder(campaign("--parts c,a --dry-run")).out;
   EXPECT_LT(listing.find("a: for a test"), listing.find("c: for a test"))
       << "in the plan's order: " << listing;
-  EXPECT_TRUE(says(listing, {"\n2 parts"})) << listing;
+  EXPECT_TRUE(says(listing, {"\n2 parts"}));
   ASSERT_EQ(stepladder(campaign("--parts a")).code, 0);
   EXPECT_EQ(names(), "b a");
-  const Outcome unknown = stepladder(campaign("--parts a,bb"));
-  EXPECT_EQ(unknown.code, kExitUsage);
-  EXPECT_TRUE(one_line(unknown.err) && says(unknown.err, {"--parts bb", " b?"})) << unknown.err;
+  EXPECT_TRUE(is_refused(stepladder(campaign("--parts a,bb")), {"--parts bb", " b?"}));
 }
 
 TEST_F(HarnessCliCampaign, APartOnSeveralDevicesGoesOnWhereThereAreAsMany) {
@@ -2280,10 +1992,8 @@ TEST_F(HarnessCliCampaign, APartOnSeveralDevicesGoesOnWhereThereAreAsMany) {
     whole.last_session = "0123456789abcdef";
     write_file(folder_ / "sub/c.jsonl", lines_of(whole));
     const std::string before = file();
-    const Outcome outcome = stepladder(campaign());
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    EXPECT_TRUE(says(outcome.err, {complete ? "some: done" : "some: skipped: needs 3 devices"}))
-        << outcome.err;
+    EXPECT_TRUE(
+        ended(stepladder(campaign()), 0, {}, {complete ? "some: done" : "some: skipped: needs 3 devices"}));
     EXPECT_EQ(file(), before) << "which is left as it was";
   }
 }
@@ -2299,10 +2009,9 @@ TEST_F(HarnessCliCampaign, FilesOfSeveralCardsAreJoinedByCat) {
   EXPECT_EQ(both["parts"][0]["result"]["runs"].size(), 2U) << "the other card's round is another";
   EXPECT_EQ(both["parts"][0]["result"]["variants"][0]["rounds"], 2);
   EXPECT_TRUE(says(stepladder("report both.jsonl --out page").out, {"==== a", "==== b"}));
-  const Outcome twice =
-      shell(cat("cat one.jsonl one.jsonl >twice.jsonl; ", kStepladder, " report twice.jsonl"));
-  EXPECT_EQ(twice.code, kExitUsage);
-  EXPECT_TRUE(one_line(twice.err) && says(twice.err, {"twice.jsonl", "line", "second time"})) << twice.err;
+  EXPECT_TRUE(
+      is_refused(shell(cat("cat one.jsonl one.jsonl >twice.jsonl; ", kStepladder, " report twice.jsonl")),
+                 {"twice.jsonl", "line", "second time"}));
 }
 
 TEST_F(HarnessCliCampaign, ADamagedFileIsRefusedByItsNameAndLine) {
@@ -2311,18 +2020,11 @@ TEST_F(HarnessCliCampaign, ADamagedFileIsRefusedByItsNameAndLine) {
   const std::string good = file();
   for (const std::string& damaged : {good + "{}\n", good + "x\n", good + "[7]\n"}) {
     write_file(folder_ / "sub/c.jsonl", damaged);
-    for (const char* more : {"", "--dry-run"}) {
-      const Outcome outcome = stepladder(campaign(more));
-      EXPECT_EQ(outcome.code, kExitUsage) << more;
-      EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"sub/c.jsonl", "line", "--overwrite"}))
-          << outcome.err;
-    }
+    for (const char* more : {"", "--dry-run"})
+      EXPECT_TRUE(is_refused(stepladder(campaign(more)), {"sub/c.jsonl", "line", "--overwrite"})) << more;
     for (const char* command :
-         {"report sub/c.jsonl", "export sub/c.jsonl --format json", "export sub/c.jsonl:one"}) {
-      const Outcome outcome = stepladder(command);
-      EXPECT_EQ(outcome.code, kExitUsage) << command;
-      EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "sub/c.jsonl")) << outcome.err;
-    }
+         {"report sub/c.jsonl", "export sub/c.jsonl --format json", "export sub/c.jsonl:one"})
+      EXPECT_TRUE(is_refused(stepladder(command), {"sub/c.jsonl"})) << command;
   }
   EXPECT_EQ(stepladder(campaign("--overwrite")).code, 0);
   EXPECT_EQ(climbed("one"), "00");
@@ -2330,20 +2032,15 @@ TEST_F(HarnessCliCampaign, ADamagedFileIsRefusedByItsNameAndLine) {
 
 TEST_F(HarnessCliCampaign, ADryRunRefusesWhatARunWouldAndQuotesNoControlCharacters) {
   write_plan({{"one", run_of("00")}});
-  for (const char* wrong : {"--preset nonsense", "--ladder nowhere.json"}) {
-    const Outcome outcome = stepladder(campaign(cat("--dry-run ", wrong)));
-    EXPECT_EQ(outcome.code, kExitUsage) << wrong;
-    EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "no")) << outcome.err;
-  }
+  for (const char* wrong : {"--preset nonsense", "--ladder nowhere.json"})
+    EXPECT_TRUE(is_refused(stepladder(campaign(cat("--dry-run ", wrong))), {"no"})) << wrong;
   write_plan({{"one", run_of("00", "--data \"\033[31mred\"")}});
   EXPECT_FALSE(has(stepladder(campaign("--dry-run")).out, "\033"));
 }
 
 TEST_F(HarnessCliCampaign, AShortExportKeepsWhatAPageShows) {
   write_plan({{"one", run_of("00", "--rounds 2")}});
-  FakeRung exact = rung("00_fp32_baseline");
-  exact.step_ms = "10.1234567", exact.loss = "4.5678912";
-  exact.write(folder_);
+  FakeRung{.name = "00_fp32_baseline", .step_ms = "10.1234567", .loss = "4.5678912"}.write(folder_);
   ASSERT_EQ(stepladder(campaign()).code, 0) << read_file(folder_ / "err.txt");
   ASSERT_EQ(stepladder("export sub/c.jsonl --format short --out short.jsonl.gz").code, 0);
   const Part whole = part("one"), kept = load_parts(folder_ / "short.jsonl.gz").at(0);
@@ -2362,9 +2059,7 @@ TEST_F(HarnessCliCampaign, AShortExportKeepsWhatAPageShows) {
 TEST_F(HarnessCliCampaign, APartOfItIsReadByItsName) {
   write_plan({{"one", run_of("00,01", "--rounds 2")}, {"failing", run_of("02", "--rounds 1")}});
   rung("00_fp32_baseline").write(folder_);
-  FakeRung fails = rung("02_tf32");
-  fails.before_start = "exit 9";
-  fails.write(folder_);
+  FakeRung{.name = "02_tf32", .before_start = "exit 9"}.write(folder_);
   stepladder(campaign());
   const Outcome lines = stepladder("export sub/c.jsonl:one --format csv");
   EXPECT_EQ(lines.code, 0) << lines.err;
@@ -2411,9 +2106,7 @@ TEST_F(HarnessCliCampaign, AShortExportKeepsOfARunUntilALossItsFirstStepsTheLast
 }
 
 TEST_F(HarnessCli, NoRungOutlivesAKilledParent) {
-  FakeRung fake = rung("00_fp32_baseline");
-  fake.before_start = cat("echo $$ >", folder_ / "pid", "; exec sleep 100");
-  fake.write(folder_);
+  hang("00_fp32_baseline");
   const pid_t pid = start(plan());
   ASSERT_TRUE(appears("pid"));
   ::kill(pid, SIGKILL);
@@ -2422,9 +2115,7 @@ TEST_F(HarnessCli, NoRungOutlivesAKilledParent) {
 }
 
 TEST_F(HarnessCli, CtrlCEndsTheChildKeepsFinishedRunsAndTellsHowToGoOn) {
-  FakeRung fake = rung("01_causal_mask");
-  fake.before_start = cat("echo $$ >", folder_ / "pid", "; exec sleep 100");
-  fake.write(folder_);
+  hang("01_causal_mask");
   const pid_t pid = start(plan("--rounds 1"));
   ASSERT_TRUE(appears("pid"));
   ::kill(pid, SIGINT);
@@ -2444,9 +2135,7 @@ TEST_F(HarnessCli, CtrlCEndsTheChildKeepsFinishedRunsAndTellsHowToGoOn) {
 
 TEST_F(HarnessCli, HeedsSignalsThatWhoeverStartedItHasBlocked) {
   EXPECT_EQ(shell(cat("timeout 60 env --block-signal=CHLD ", kStepladder, " ", plan("--rounds 1"))).code, 0);
-  FakeRung fake = rung("00_fp32_baseline");
-  fake.before_start = cat("echo $$ >", folder_ / "pid", "; exec sleep 100");
-  fake.write(folder_);
+  hang("00_fp32_baseline");
   const pid_t pid = start_in(
       folder_, cat("export STEPLADDER_BIN_DIR=", folder_ / "", "; exec timeout 60 env --block-signal=TERM ",
                    kStepladder, " ", plan("--rungs 00 --rounds 1 --overwrite")));
@@ -2482,17 +2171,7 @@ TEST_F(HarnessCli, TooLittleMemoryToMapHangsNothing) {
   if (limited(10, "--version").code == 128 + SIGKILL) GTEST_SKIP() << "this OpenBLAS hangs when it is loaded";
   const Outcome outcome = limited(60, "list");
   if (has(outcome.err, "error while loading shared libraries")) GTEST_SKIP() << "CUDA's alone are larger";
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(has(outcome.out, "00_fp32_baseline"));
-}
-
-TEST_F(HarnessCli, AnEmptyItemOfAListIsRefused) {
-  for (const char* list : {"4,", ",4", "4,,8", ","}) {
-    const Outcome outcome = stepladder(cat("run --backend cpu --batch ", list, " --out results.json"));
-    EXPECT_EQ(outcome.code, 2) << list;
-    EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
-    EXPECT_TRUE(says(outcome.err, {"--batch", list})) << outcome.err;
-  }
+  EXPECT_TRUE(ended(outcome, 0, {"00_fp32_baseline"}));
 }
 
 // ---- report ----------------------------------------------------------------------------------------------
@@ -2500,9 +2179,7 @@ TEST_F(HarnessCli, AnEmptyItemOfAListIsRefused) {
 TEST_F(HarnessCli, ReportWritesTheTableEvenWithoutPython) {
   ASSERT_EQ(stepladder(plan()).code, 0);
   const Outcome outcome = stepladder("report results.json --out report");
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "warning")) << outcome.err;
-  EXPECT_TRUE(has(outcome.err, "python3-matplotlib")) << outcome.err;
+  EXPECT_TRUE(is_refused(outcome, {"warning", "python3-matplotlib"}, 0));
   EXPECT_TRUE(has(read_file(folder_ / "report/summary.md"), "| 02_tf32 |"));
   EXPECT_TRUE(has(outcome.out, "02_tf32"));
 }
@@ -2513,8 +2190,7 @@ TEST_F(HarnessCli, ChartsAreDrawnWhateverBackendANotebookNames) {
   const Outcome outcome =
       shell(cat("MPLBACKEND=module://matplotlib_inline.backend_inline STEPLADDER_PYTHON=", folder_ / "python",
                 " ", kStepladder, " report results.json --out report"));
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(has(outcome.out, "backend agg ")) << outcome.out;
+  EXPECT_TRUE(ended(outcome, 0, {"backend agg "}));
   EXPECT_FALSE(has(outcome.out, "\033")) << "what a file name holds";
 }
 
@@ -2523,9 +2199,7 @@ TEST_F(HarnessCli, ReportReadsAnUnfinishedRun) {
   std::string file = read_file(folder_ / "results.json");
   file.resize(file.find("01_causal_mask\",\"source_hash"));  // cuts the file within the second run's line
   write_file(folder_ / "results.json", file);
-  const Outcome outcome = stepladder("report results.json --out report");
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"Unfinished", "1 of 3 runs"})) << outcome.out;
+  EXPECT_TRUE(ended(stepladder("report results.json --out report"), 0, {"Unfinished", "1 of 3 runs"}));
   EXPECT_TRUE(has(read_file(folder_ / "report/summary.md"), "| 00_fp32_baseline |"));
 }
 
@@ -2534,30 +2208,20 @@ TEST_F(HarnessCli, ReportOfAFileWithoutAFinishedRunSaysHowToGoOn) {
   Results none = results();
   none.runs.clear();
   write_file(folder_ / "results.json", file_text(none));
-  const Outcome outcome = stepladder("report results.json --out report");
-  EXPECT_EQ(outcome.code, kExitUsage);
-  EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "stepladder resume results.json")) << outcome.err;
+  EXPECT_TRUE(is_refused(stepladder("report results.json --out report"), {"stepladder resume results.json"}));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "report"));
-}
-
-TEST_F(HarnessCli, ATextThatIsToBeFetchedFirstIsToldHow) {
-  const Outcome outcome = stepladder(plan("--data texts/dictionary.txt"));
-  EXPECT_EQ(outcome.code, kExitUsage);
-  EXPECT_TRUE(one_line(outcome.err) &&
-              says(outcome.err, {"texts/dictionary.txt", "scripts/prepare_data.py --dictionary"}))
-      << outcome.err;
 }
 
 TEST_F(HarnessCli, ReportLooksForThePlaceOfItsTablesFirst) {
   ASSERT_EQ(stepladder(plan("--rounds 1")).code, 0);
   const std::string begin = "<!-- stepladder: begin -->\n", end = "<!-- stepladder: end -->\n";
+  EXPECT_TRUE(is_refused(stepladder("report results.json --out report --into nowhere.md"), {"nowhere.md"}));
   for (const std::string& text :
        {std::string("text\n"), begin + "text\n", end + begin, begin + end + begin + end}) {
     write_file(folder_ / "no-marks.md", text);
-    const Outcome outcome = stepladder("report results.json --out report --into no-marks.md");
-    EXPECT_EQ(outcome.code, kExitUsage) << text;
-    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"no-marks.md", "stepladder: begin"}))
-        << outcome.err;
+    EXPECT_TRUE(is_refused(stepladder("report results.json --out report --into no-marks.md"),
+                           {"no-marks.md", "stepladder: begin"}))
+        << text;
     EXPECT_FALSE(std::filesystem::exists(folder_ / "report")) << text;
     std::filesystem::remove_all(folder_ / "report");
   }
@@ -2577,26 +2241,9 @@ TEST_F(HarnessCli, WhatIsPrintedFitsInAHundredColumns) {
 }
 
 TEST_F(HarnessCli, WhereNothingWasMeasuredYetSaysWhatMeasures) {
-  for (const char* command : {"plan-run", "export"}) {
-    const Outcome outcome = stepladder(command);
-    EXPECT_EQ(outcome.code, kExitUsage);
-    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {kLatestResults, "stepladder run"}))
-        << outcome.err;
-  }
+  for (const char* command : {"plan-run", "export"})
+    EXPECT_TRUE(is_refused(stepladder(command), {kLatestResults, "stepladder run"}));
   EXPECT_FALSE(has(stepladder("export other.json").err, "stepladder run"));
-}
-
-TEST_F(HarnessCli, ReportRefusesADamagedFileInOneLine) {
-  for (const std::string& text :
-       {std::string(), std::string("{"), std::string("{\"schema\":9}"), std::string(1'000'000, '['),
-        std::string("{\"schema\":1e400}"), std::string("{\"schema\":NaN}"),
-        std::string("{\"schema\":") + std::string(1'000'000, '9') + "}"}) {
-    write_file(folder_ / "damaged.json", text);
-    const Outcome outcome = stepladder("report damaged.json");
-    EXPECT_EQ(outcome.code, 2) << text.substr(0, 40);
-    EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "damaged.json") && outcome.err.size() < 1000)
-        << outcome.err.substr(0, 1000);
-  }
 }
 
 TEST_F(HarnessCli, ReportNamesTheFileThatItsPageRefuses) {
@@ -2613,10 +2260,10 @@ TEST_F(HarnessCli, ReportNamesTheFileThatItsPageRefuses) {
            {R"({"schema": 3, "kind": "history"})", "series"},
            {R"({"schema": 3, "kind": "history", "series": [{}]})", "series[0]"}}) {
     write_file(folder_ / "mutated.json", text);
-    const Outcome outcome =
-        shell(cat("STEPLADDER_PYTHON=", python, " ", kStepladder, " report mutated.json --out report"));
-    EXPECT_EQ(outcome.code, 2) << text;
-    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"mutated.json", wanted})) << outcome.err;
+    EXPECT_TRUE(is_refused(
+        shell(cat("STEPLADDER_PYTHON=", python, " ", kStepladder, " report mutated.json --out report")),
+        {"mutated.json", wanted}))
+        << text;
   }
 }
 
@@ -2624,12 +2271,11 @@ TEST_F(HarnessCli, ReportOfSeveralResultsIsOneReport) {
   ASSERT_EQ(stepladder(plan()).code, 0);
   Results other = results();
   write_file(folder_ / "again.json", file_text(other));
-  Outcome outcome = stepladder("report results.json again.json --out report");
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(ended(stepladder("report results.json again.json --out report"), 0));
   EXPECT_TRUE(has(read_file(folder_ / "report/summary.md"), "median ms"));
   other.context["device"]["name"] = "Tesla T4";
   write_file(folder_ / "again.json", file_text(other));
-  outcome = stepladder("report results.json again.json --out report");
+  const Outcome outcome = stepladder("report results.json again.json --out report");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   for (const std::string& text : {outcome.out, read_file(folder_ / "report/summary.md")}) {
     EXPECT_TRUE(has(text, "Tesla T4") && has(text, "x baseline")) << text;
@@ -2656,27 +2302,23 @@ TEST_F(HarnessCli, ReportLeadsWithTheFileThatHoldsTheMostOfALadder) {
   profile.profile = {{"profile", {{"ceilings", Json::object()}}}};
   profile.last_session = "fedcba9876543210";
   write_file(folder_ / "profile.json", lines_of(profile));
-  const Outcome outcome =
-      stepladder("report few.json beside.json noise.json profile.json results.json few.json --out report");
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(ended(
+      stepladder("report few.json beside.json noise.json profile.json results.json few.json --out report"), 0,
+      {}, {"noise.json", "noise"}));
   const std::string summary = read_file(folder_ / "report/summary.md");
   const size_t first = summary.find("# results.json"), second = summary.find("# few.json");
   EXPECT_LT(first, second) << summary;
   EXPECT_LT(first, summary.find("# beside.json")) << summary;
   EXPECT_NE(second, std::string::npos);
   EXPECT_EQ(summary.find("# few.json", second + 1), std::string::npos) << "given twice, told once";
-  EXPECT_TRUE(says(outcome.err, {"noise.json", "noise"})) << outcome.err;
   EXPECT_EQ(stepladder("report noise.json").code, 2);
 }
 
 TEST_F(HarnessCli, ReportIntoWhatIsNoFolderIsOneLine) {
   ASSERT_EQ(stepladder(plan()).code, 0);
   write_file(folder_ / "file", "");
-  for (const char* out : {"file", "file/below", "/proc/nowhere", "/dev/null"}) {
-    const Outcome outcome = stepladder(std::string("report results.json --out ") + out);
-    EXPECT_EQ(outcome.code, 2) << out;
-    EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, out)) << outcome.err;
-  }
+  for (const char* out : {"file", "file/below", "/proc/nowhere", "/dev/null"})
+    EXPECT_TRUE(is_refused(stepladder(std::string("report results.json --out ") + out), {out})) << out;
 }
 
 // ---- diff ------------------------------------------------------------------------------------------------
@@ -2684,10 +2326,9 @@ TEST_F(HarnessCli, ReportIntoWhatIsNoFolderIsOneLine) {
 TEST_F(HarnessCli, DiffShowsTheLinesAndWhatTheyBuy) {
   ASSERT_EQ(stepladder(plan()).code, 0);
   const Outcome outcome = stepladder("diff 01 tf32 --results results.json");
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(has(outcome.out, "--- 01_causal_mask\n+++ 02_tf32\n@@")) << outcome.out;
-  EXPECT_TRUE(has(outcome.out, "\n+  const Precision precision = Precision::tf32;\n")) << outcome.out;
-  EXPECT_TRUE(says(outcome.out, {"02_tf32", "01_causal_mask"}));
+  EXPECT_TRUE(ended(outcome, 0,
+                    {"--- 01_causal_mask\n+++ 02_tf32\n@@",
+                     "\n+  const Precision precision = Precision::tf32;\n", "02_tf32", "01_causal_mask"}));
   EXPECT_FALSE(has(outcome.out, "\033")) << "no colour but on a terminal";
   EXPECT_FALSE(has(stepladder("diff 02 02 --results results.json").out, "@@"));
 }
@@ -2702,9 +2343,8 @@ TEST_F(HarnessCli, TreeThatWasMovedWithItsBuildIsReadWhereItIs) {
   std::filesystem::create_directories(folder_ / "tree/variants");
   write_file(folder_ / "tree/variants/01_causal_mask.cpp", "one\n");
   write_file(folder_ / "tree/variants/02_tf32.cpp", "two\n");
-  const Outcome outcome = run_in(folder_, cat(bin, "/stepladder diff 01 02 --results results.json"));
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(has(outcome.out, "\n-one\n+two\n")) << outcome.out;
+  EXPECT_TRUE(ended(run_in(folder_, cat(bin, "/stepladder diff 01 02 --results results.json")), 0,
+                    {"\n-one\n+two\n"}));
 }
 
 }  // namespace

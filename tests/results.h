@@ -7,6 +7,7 @@
 #include "bench/results/file.h"
 #include "bench/results/lines.h"
 #include "bench/results/run_json.h"
+#include "tests/files.h"
 
 namespace stepladder {
 
@@ -19,6 +20,13 @@ inline Results results_from(const Json& json) {
   results.stopped = json.value("stopped", Json());
   for (const Json& run : json.at("runs")) results.runs.push_back(run_from(run));
   return results;
+}
+
+/// Whether a run has this status, and a reason that says each of `parts`.
+[[nodiscard]] inline ::testing::AssertionResult ended(const Run& run, Status status,
+                                                      const std::vector<std::string>& parts = {}) {
+  if (run.status == status) return says(run.reason, parts);
+  return ::testing::AssertionFailure() << "status " << name_of(run.status) << ": " << run.reason;
 }
 
 /// The text of a results file with one session.
