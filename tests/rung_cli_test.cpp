@@ -123,7 +123,7 @@ class RungCli : public testing::Test {
     EXPECT_EQ(result.code, code) << result.err;
     EXPECT_TRUE(result.err.starts_with(std::string(kRung) + ": error: ")) << result.err;
     EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
-    EXPECT_NE(result.err.find(what), std::string::npos) << result.err;
+    EXPECT_TRUE(says(result.err, {what}));
   }
 
   struct Halves {
@@ -209,7 +209,7 @@ TEST_F(RungCli, HelpListsLongOptionsAndShowsItselfForH) {
   EXPECT_EQ(help.code, 0);
   for (const char* option :
        {"--data", "--batch", "--warmup-lr-steps", "--sample-every", "--events", "--version", "--lr"})
-    EXPECT_NE(help.out.find(option), std::string::npos) << option;
+    EXPECT_TRUE(says(help.out, {option})) << option;
   EXPECT_FALSE(std::regex_search(help.out, std::regex("(^|\\s)-[a-gi-z]")));
   EXPECT_EQ(run({"-h"}).out, run({"--help"}).out);
   EXPECT_NE(run({"-h"}).out, help.out);
@@ -288,7 +288,7 @@ TEST_F(RungCli, BadDataIsAUsageErrorThatNamesTheFile) {
   expect_error(with("empty.bin", ""), kExitUsage, path("empty.bin"));
   const Result tokens = with("short.bin", std::string("a\0b\0", 4));
   expect_error(tokens, kExitUsage, path("short.bin"));
-  EXPECT_TRUE(says(tokens.err, {"2 tokens", "65"})) << tokens.err;  // fewer than B T + 1 tokens
+  EXPECT_TRUE(says(tokens.err, {"2 tokens", "65"}));  // fewer than B T + 1 tokens
   std::string outside = good;
   outside[1024 + 11] = '\x01';  // token 5 becomes >= 256
   expect_error(with("outside.bin", outside), kExitUsage, path("outside.bin"));
@@ -361,7 +361,7 @@ TEST_F(RungCli, TrainingEndsAtTheFirstValidationLossThatIsLowEnough) {
   const Result missed =
       run(tiny({"--steps", "2", "--eval-every", "1", "--until-loss", "0.5", "--events", "3"}));
   EXPECT_EQ(missed.code, kExitInconclusive);
-  EXPECT_TRUE(says(missed.err, {"0.5", "2 steps", "--steps"})) << missed.err;
+  EXPECT_TRUE(says(missed.err, {"0.5", "2 steps", "--steps"}));
   EXPECT_EQ(missed.last()["event"], "end");
 }
 
@@ -524,8 +524,7 @@ TEST_F(RungCli, RungsOfTheLadderOfLearningGoOnToTheLastBitAndSample) {
     const Result other = run(resumed, "13_cuda_graphs");
     EXPECT_EQ(other.code, kExitUsage) << name;
     EXPECT_TRUE(says(other.err, {path("whole"), rung.name == "01_muon" ? "stepladder.m.h.0.attn.c_attn.weight"
-                                                                       : "\"stepladder_"}))
-        << other.err;
+                                                                       : "\"stepladder_"}));
   }
 }
 
@@ -559,8 +558,7 @@ TEST_F(RungCli, StopSignalFinishesTheStepAndLeavesACheckpoint) {
     const Result result = wait(child);
     EXPECT_EQ(result.code, 128 + signal) << result.err;
     EXPECT_EQ(result.last()["status"], "interrupted");
-    EXPECT_TRUE(says(result.err, {"--resume " + path("stopped"), "--checkpoint " + path("stopped")}))
-        << result.err;
+    EXPECT_TRUE(says(result.err, {"--resume " + path("stopped"), "--checkpoint " + path("stopped")}));
     const auto done = std::to_string(result.of("step").size() + 1);
     const Result resumed = run(tiny({"--resume", path("stopped"), "--steps", done, "--events", "3"}));
     EXPECT_EQ(resumed.code, 0) << resumed.err;
@@ -680,7 +678,7 @@ TEST_F(RungCli, HellaSwagIsAnsweredBesideTheValidationLossAndFromACheckpoint) {
   training.insert(training.end(), of_text.begin(), of_text.end());
   const Result trained = run(training);
   EXPECT_EQ(trained.code, 0) << trained.err;
-  EXPECT_TRUE(says(trained.out, {"HellaSwag accuracy 1.0000 (2 of 2) after 100 steps"})) << trained.out;
+  EXPECT_TRUE(says(trained.out, {"HellaSwag accuracy 1.0000 (2 of 2) after 100 steps"}));
   Args asking = {"--backend", "cpu", "--steps", "0", "--resume", path("model")};
   asking.insert(asking.end(), of_text.begin(), of_text.end());
   const Result asked = run(asking);
@@ -708,9 +706,9 @@ TEST_F(RungCli, OutputThatCannotBeWrittenIsAFailure) {
   for (const Args& args : {tiny({"--steps", "1"}), Args{"--help"}, sampling}) {
     std::string line = cat("'", STEPLADDER_BIN, "/02_tf32'");
     for (const std::string& arg : args) line += cat(" '", arg, "'");
-    const Outcome outcome = run_in(folder_, "exec " + line + " >/dev/full");
-    EXPECT_EQ(outcome.code, kExitFailed) << line;
-    EXPECT_TRUE(says(outcome.err, {"output", "disk full"})) << outcome.err;
+    EXPECT_TRUE(
+        ended(run_in(folder_, "exec " + line + " >/dev/full"), kExitFailed, {}, {"output", "disk full"}))
+        << line;
   }
 }
 

@@ -48,13 +48,12 @@ class VerdictCli : public testing::Test {
   /// Writes a stand-in into folder `side`; it appends its name to log.txt.
   void rung(const std::string& side, const std::string& name, const std::string& step_ms,
             const std::string& before_end = "") {
-    FakeRung fake;
-    fake.name = name;
-    fake.step_ms = step_ms;
-    fake.source_hash = side;
-    fake.before_start = cat("echo ", side, " ", name.substr(0, 2), " >>", folder_ / "log.txt");
-    fake.before_end = before_end;
-    fake.write(side == "base" ? base_ : new_);
+    FakeRung{.name = name,
+             .source_hash = side,
+             .step_ms = step_ms,
+             .before_start = cat("echo ", side, " ", name.substr(0, 2), " >>", folder_ / "log.txt"),
+             .before_end = before_end}
+        .write(side == "base" ? base_ : new_);
   }
 
   /// Shell code of a stand-in that counts its runs in $n and interrupts the harness in run `interrupts_in`.
@@ -96,31 +95,18 @@ class VerdictCli : public testing::Test {
   const Environment no_sample_{"STEPLADDER_BUSY_SAMPLE_MS", "0"};  // skips the load sample
 };
 
-TEST_F(VerdictCli, HelpNamesWhatEachCommandTakes) {
-  EXPECT_TRUE(
-      says(stepladder("compare --help").out, {"BASE", "NEW", "--threshold", "--noise", "--format", "--out"}));
-  EXPECT_TRUE(
-      says(stepladder("gate --help").out, {"BASE", "NEW", "--ladder", "--rungs", "--pairs", "--max-pairs",
-                                           "--max-time", "--results", "--noise", "--preset"}));
-  EXPECT_TRUE(says(stepladder("calibrate --help").out, {"--rungs", "--pairs", "--out", "--preset"}));
-  EXPECT_FALSE(says(stepladder("gate --help").out, {"--rounds"}));
-}
-
 // ---- compare ---------------------------------------------------------------------------------------------
 
 TEST_F(VerdictCli, CompareExitsWithItsVerdict) {
   measured(0.0);
-  Outcome outcome = stepladder("compare base.json new.json");
-  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"PASS", "1 of 1", "stepladder gate"}));
+  EXPECT_TRUE(ended(stepladder("compare base.json new.json"), 0, {"PASS", "1 of 1", "stepladder gate"}));
 
   measured(0.05);
-  outcome = stepladder("compare base.json new.json");
-  EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
+  EXPECT_TRUE(ended(stepladder("compare base.json new.json"), 1));
   EXPECT_EQ(stepladder("compare base.json new.json --threshold 10").code, 0);
   EXPECT_EQ(stepladder("compare new.json base.json").code, 0) << "an improvement never fails";
 
-  outcome = stepladder("compare base.json new.json --format github");
+  const Outcome outcome = stepladder("compare base.json new.json --format github");
   EXPECT_TRUE(outcome.out.starts_with("::error title=02_tf32%2C gpt2 B=16 T=1024::REGRESSION, time +4"))
       << outcome.out;
   EXPECT_TRUE(says(stepladder("compare base.json ./base.json").out, {"same file"}));
@@ -131,10 +117,8 @@ TEST_F(VerdictCli, CompareExitsWithItsVerdict) {
   Results next = loaded("new.json");
   next.context["device"]["name"] = "Tesla T4";
   save("t4.json", next);
-  outcome = stepladder("compare base.json t4.json");
-  EXPECT_EQ(outcome.code, 4);
-  EXPECT_TRUE(one_line(outcome.err));
-  EXPECT_TRUE(says(outcome.err, {"device.name", "NVIDIA H200", "Tesla T4"}));
+  EXPECT_TRUE(
+      is_refused(stepladder("compare base.json t4.json"), {"device.name", "NVIDIA H200", "Tesla T4"}, 4));
 
   next = loaded("new.json");
   for (stepladder::Run& run : next.runs) {
@@ -143,17 +127,14 @@ TEST_F(VerdictCli, CompareExitsWithItsVerdict) {
     run.summary.reset();
   }
   save("oom.json", next);
-  outcome = stepladder("compare base.json oom.json");
-  EXPECT_EQ(outcome.code, 5);
-  EXPECT_TRUE(says(outcome.out, {"FAILED", "NEW", "oom: out of memory: B=16", "10 of 10"})) << outcome.out;
+  EXPECT_TRUE(ended(stepladder("compare base.json oom.json"), 5,
+                    {"FAILED", "NEW", "oom: out of memory: B=16", "10 of 10"}));
 
   measured(0.0);
   next = loaded("new.json");
   for (stepladder::Run& run : next.runs) run.summary->throttled = true;
   save("hot.json", next);
-  outcome = stepladder("compare base.json hot.json");
-  EXPECT_EQ(outcome.code, 5);
-  EXPECT_TRUE(says(outcome.out, {"FAILED", "throttled", "10 pairs"})) << outcome.out;
+  EXPECT_TRUE(ended(stepladder("compare base.json hot.json"), 5, {"FAILED", "throttled", "10 pairs"}));
 }
 
 TEST_F(VerdictCli, CompareJudgesRunsUntilALossByTheirSecondsToIt) {
@@ -173,11 +154,8 @@ TEST_F(VerdictCli, CompareJudgesRunsUntilALossByTheirSecondsToIt) {
 
   saved({12, 0.3, 0.0});
   EXPECT_TRUE(says(stepladder("compare base.json new.json --until-loss 3.2 --format json").out, {"3.2"}));
-  for (const char* wrong : {"--until-loss 2.9", "--threshold 2", "--steps-from base.json"}) {
-    const Outcome outcome = stepladder(cat("compare base.json new.json ", wrong));
-    EXPECT_EQ(outcome.code, kExitUsage) << wrong;
-    EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
-  }
+  for (const char* wrong : {"--until-loss 2.9", "--threshold 2", "--steps-from base.json"})
+    EXPECT_TRUE(is_refused(stepladder(cat("compare base.json new.json ", wrong)))) << wrong;
 }
 
 TEST_F(VerdictCli, CompareJoinsStepsWithTimesOfOtherRuns) {
@@ -191,10 +169,8 @@ TEST_F(VerdictCli, CompareJoinsStepsWithTimesOfOtherRuns) {
   save("new.json", times.next);
   save("base_steps.json", steps.base);
   save("new_steps.json", steps.next);
-  const Outcome outcome =
-      stepladder("compare base.json new.json --steps-from base_steps.json,new_steps.json");
-  EXPECT_EQ(outcome.code, kExitRegression) << outcome.out << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"SLOWER", "NVIDIA H200", "--steps-from"}));
+  EXPECT_TRUE(ended(stepladder("compare base.json new.json --steps-from base_steps.json,new_steps.json"),
+                    kExitRegression, {"SLOWER", "NVIDIA H200", "--steps-from"}));
   EXPECT_EQ(stepladder("compare base.json new.json --steps-from base.json,new.json").code, kExitUsage)
       << "not until a loss";
 }
@@ -221,24 +197,16 @@ TEST_F(VerdictCli, CompareRefusesWhatIsNoResultsFileInOneLine) {
   measured(0.0);
   for (const char* text : {"", "{", "{\"schema\":9}", "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
                            "{\"schema\":1}", "{\"schema\":1,\"kind\":\"noise\"}",
-                           "{\"schema\":1,\"kind\":\"noise\",\"context\":{},"
-                           "\"plan\":{\"steps\":1,\"warmup\":0},\"variants\":[{\"variant\":1}]}"}) {
+                           "{\"schema\":1,\"kind\":\"noise\",\"context\":{},\"plan\":{\"steps\":1,\"warmup\":"
+                           "0},\"variants\":[{\"variant\":1}]}"}) {
     write_file(folder_ / "damaged.json", text);
     for (const char* arguments :
-         {"damaged.json new.json", "base.json damaged.json", "base.json new.json --noise damaged.json"}) {
-      const Outcome outcome = stepladder(cat("compare ", arguments));
-      EXPECT_EQ(outcome.code, 2) << text << arguments;
-      EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
-      EXPECT_TRUE(says(outcome.err, {"damaged.json"}));
-    }
+         {"damaged.json new.json", "base.json damaged.json", "base.json new.json --noise damaged.json"})
+      EXPECT_TRUE(is_refused(stepladder(cat("compare ", arguments)), {"damaged.json"})) << text << arguments;
   }
-  for (const char* arguments :
-       {"base.json", "base.json nowhere.json", "base.json new.json --threshold -1",
-        "base.json new.json --format html", "base.json new.json --out nowhere/x.md"}) {
-    const Outcome outcome = stepladder(cat("compare ", arguments));
-    EXPECT_EQ(outcome.code, 2) << arguments;
-    EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
-  }
+  for (const char* arguments : {"base.json", "base.json nowhere.json", "base.json new.json --threshold -1",
+                                "base.json new.json --format html", "base.json new.json --out nowhere/x.md"})
+    EXPECT_TRUE(is_refused(stepladder(cat("compare ", arguments)))) << arguments;
 }
 
 TEST_F(VerdictCli, PlanRunLeavesNoFileOut) {
@@ -247,9 +215,7 @@ TEST_F(VerdictCli, PlanRunLeavesNoFileOut) {
   for (stepladder::Run& run : failed.runs) run.status = Status::crash, run.summary.reset();
   save("bad.json", failed);
   EXPECT_EQ(stepladder("plan-run base.json new.json").code, 0);
-  const Outcome outcome = stepladder("plan-run base.json bad.json");
-  EXPECT_EQ(outcome.code, 2) << outcome.out;
-  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"bad.json"})) << outcome.err;
+  EXPECT_TRUE(is_refused(stepladder("plan-run base.json bad.json"), {"bad.json"}));
 }
 
 TEST_F(VerdictCli, PlanRunFitsUnlessItMayBeWide) {
@@ -271,19 +237,6 @@ TEST_F(VerdictCli, PlanRunFitsUnlessItMayBeWide) {
   EXPECT_TRUE(says(wide, {"tok/s", "kWh"}));
 }
 
-TEST_F(VerdictCli, CompareSeesAnotherOptionOfTheRungs) {
-  measured(0.0);
-  Results base = loaded("base.json"), next = loaded("new.json");
-  for (stepladder::Run& run : base.runs) run.config["attention"] = "cudnn";
-  for (stepladder::Run& run : next.runs) run.config["attention"] = "native";
-  save("base.json", base);
-  save("new.json", next);
-  const Outcome outcome = stepladder("compare base.json new.json");
-  EXPECT_EQ(outcome.code, 4);
-  EXPECT_TRUE(one_line(outcome.err));
-  EXPECT_TRUE(says(outcome.err, {"config.attention", "02_tf32", "cudnn", "native"})) << outcome.err;
-}
-
 TEST_F(VerdictCli, CompareRefusesTornAndHugeFilesInOneLine) {
   measured(0.0);
   const std::string whole = read_file(folder_ / "new.json");
@@ -295,18 +248,16 @@ TEST_F(VerdictCli, CompareRefusesTornAndHugeFilesInOneLine) {
   for (const std::string& text : hostile) {
     write_file(folder_ / "damaged.json", text);
     const Outcome outcome = stepladder("compare base.json damaged.json");
-    EXPECT_EQ(outcome.code, 2) << text.substr(0, 60);
-    EXPECT_TRUE(one_line(outcome.err)) << outcome.err.substr(0, 400);
+    EXPECT_TRUE(is_refused(outcome)) << text.substr(0, 60) << outcome.err.substr(0, 400);
     EXPECT_LT(outcome.err.size(), 400U) << outcome.err.substr(0, 400);
   }
 }
 
 TEST_F(VerdictCli, CompareWritesWhatAPullRequestShows) {
   measured(0.05);
-  const Outcome outcome = stepladder("compare base.json new.json --format markdown --out comment.md");
-  EXPECT_EQ(outcome.code, 1);
+  EXPECT_TRUE(ended(stepladder("compare base.json new.json --format markdown --out comment.md"), 1,
+                    {"wrote comment.md"}));
   EXPECT_TRUE(says(read_file(folder_ / "comment.md"), {"## Stepladder: REGRESSION", "| 02_tf32 | 10 |"}));
-  EXPECT_TRUE(says(outcome.out, {"wrote comment.md"}));
   const Outcome json = stepladder("compare base.json new.json --format json");
   EXPECT_EQ(parse_json(json.out)["exit_code"], json.code);
   expect_contract(folder_ / "out.txt");
@@ -346,10 +297,8 @@ TEST_F(VerdictCli, AFileOfAnotherKindIsNotReplaced) {
       {calibrate, "history.json", "a history"}};
   for (const auto& [command, file, what] : cases) {
     const std::string before = read_file(folder_ / file);
-    const Outcome outcome = stepladder(cat(command, " --out ", file));
-    EXPECT_EQ(outcome.code, kExitUsage) << command << file;
-    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {file, what, "name another --out"}))
-        << outcome.err;
+    EXPECT_TRUE(is_refused(stepladder(cat(command, " --out ", file)), {file, what, "name another --out"}))
+        << command << file;
     EXPECT_EQ(read_file(folder_ / file), before) << command;
   }
   std::filesystem::create_directories(folder_ / "runs/algorithms");
@@ -401,28 +350,22 @@ TEST_F(VerdictCli, GateUntilALossTellsWhichReachesItSooner) {
     fake.write(new_);
     return stepladder(
         cat("gate base new --backend cpu --model gpt2-tiny --batch 4 --seq 32 --data data.bin --val-data "
-            "data.bin "
-            "--rungs 00 --until-loss 5 --eval-every 2 --max-steps 60 ",
+            "data.bin --rungs 00 --until-loss 5 --eval-every 2 --max-steps 60 ",
             more));
   };
-  Outcome outcome = gate_of(500, 400, "--max-pairs 8 --format json");
-  EXPECT_EQ(outcome.code, kExitRegression) << outcome.out << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"SLOWER"})) << outcome.out;
+  EXPECT_TRUE(ended(gate_of(500, 400, "--max-pairs 8 --format json"), kExitRegression, {"SLOWER"}));
   EXPECT_EQ(loaded("reports/gate/new.jsonl").runs.size(), 6U) << "told at the first look";
   EXPECT_EQ(loaded("reports/gate/new.jsonl").plan["shuffle"], true);
   EXPECT_EQ(stepladder("compare reports/gate/base.jsonl reports/gate/new.jsonl").code, kExitRegression);
-  outcome = gate_of(400, 500, "--max-pairs 8 --out verdict.xml --out verdict.md");
-  EXPECT_EQ(outcome.code, kExitOk) << outcome.out << outcome.err;
+  EXPECT_TRUE(ended(gate_of(400, 500, "--max-pairs 8 --out verdict.xml --out verdict.md"), kExitOk));
   EXPECT_TRUE(says(read_file(folder_ / "verdict.md"), {"FASTER"}));
   EXPECT_FALSE(says(read_file(folder_ / "verdict.xml"), {"<failure"}));
-  outcome = gate_of(400, 400, "--max-pairs 8");
-  EXPECT_EQ(outcome.code, kExitInconclusive) << outcome.out << outcome.err;
+  EXPECT_TRUE(ended(gate_of(400, 400, "--max-pairs 8"), kExitInconclusive));
   EXPECT_EQ(loaded("reports/gate/new.jsonl").runs.size(), 8U) << "not told apart, so all pairs are used";
-  outcome = gate_of(400, 400, "--max-pairs 12 --seed 7 --pairs 6", /*new_noise=*/0);
-  EXPECT_EQ(outcome.code, kExitInconclusive) << outcome.out;
-  EXPECT_TRUE(says(outcome.out, {"NEW", "ignores its seed"})) << outcome.out;
+  EXPECT_TRUE(ended(gate_of(400, 400, "--max-pairs 12 --seed 7 --pairs 6", /*new_noise=*/0),
+                    kExitInconclusive, {"NEW", "ignores its seed"}));
   EXPECT_EQ(loaded("reports/gate/new.jsonl").runs.size(), 6U) << "more of the same tell nothing";
-  outcome = gate_of(500, 20, "--max-pairs 14");
+  const Outcome outcome = gate_of(500, 20, "--max-pairs 14");
   EXPECT_EQ(outcome.code, kExitRegression) << "no seed of NEW reaches the loss: " << outcome.out;
   EXPECT_EQ(gate_of(500, 400, "--threshold 2").code, kExitUsage);
   EXPECT_EQ(gate_of(500, 400, "--steps 20").code, kExitUsage);
@@ -434,8 +377,7 @@ TEST_F(VerdictCli, GateMeasuresInTurnsAndStopsOnceAllIsClear) {
     rung(side, "02_tf32", "0.$((520 + i % 2))");
   }
   write_script(new_ / "stepladder", "echo 'stepladder 0.1.0 (commit 1a2b3c)'\n");
-  const Outcome outcome = gate();
-  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_TRUE(ended(gate(), 0));
   EXPECT_EQ(loaded("reports/gate/new.jsonl").context["commit"], "1a2b3c") << "as its own command says";
   std::string first_two = "base 00\nnew 00\nbase 02\nnew 02\nnew 02\nbase 02\nnew 00\nbase 00\n";
   EXPECT_EQ(read_file(folder_ / "log.txt"), first_two + first_two + first_two);
@@ -443,9 +385,7 @@ TEST_F(VerdictCli, GateMeasuresInTurnsAndStopsOnceAllIsClear) {
   EXPECT_TRUE(loaded("reports/gate/new.jsonl").complete);
   expect_contract(folder_ / "reports/gate/new.jsonl");
   // The gate's files can be compared again.
-  const Outcome again = stepladder("compare reports/gate/base.jsonl reports/gate/new.jsonl");
-  EXPECT_EQ(again.code, 0);
-  EXPECT_TRUE(says(again.out, {"in turns"}));
+  EXPECT_TRUE(ended(stepladder("compare reports/gate/base.jsonl reports/gate/new.jsonl"), 0, {"in turns"}));
 }
 
 TEST_F(VerdictCli, CompareSaysThatOneGateMeasuredTheTwoOnlyWhereItDid) {
@@ -476,13 +416,9 @@ TEST_F(VerdictCli, TheWorkflowToCopyFailsOnlyWhereItIsDecidedAndLeavesWhatItsSte
        {std::tuple("1.05", kExitOk, "::notice"), std::tuple("2.05", kExitRegression, "::error"),
         std::tuple("$((1 + n % 2 * 3))", kExitOk, "::warning")}) {
     rung("base", "00_fp32_baseline", "1.05");
-    FakeRung fake;
-    fake.step_ms = ms;
-    fake.before_start = counting();
-    fake.write(new_);
-    const Outcome outcome = stepladder(cat(step, " --max-pairs 8 ", kWorkload));
-    EXPECT_EQ(outcome.code, code) << outcome.out << outcome.err;
-    EXPECT_TRUE(says(outcome.out, {annotation, "00_fp32_baseline"})) << outcome.out;
+    FakeRung{.step_ms = ms, .before_start = counting()}.write(new_);
+    EXPECT_TRUE(
+        ended(stepladder(cat(step, " --max-pairs 8 ", kWorkload)), code, {annotation, "00_fp32_baseline"}));
     EXPECT_TRUE(says(read_file(folder_ / "verdict.md"), {"| 00_fp32_baseline |"}));
     EXPECT_EQ(says(read_file(folder_ / "verdict.xml"), {"failures=\"1\""}), code == kExitRegression);
   }
@@ -511,37 +447,28 @@ TEST_F(VerdictCli, ARungForSeveralDevicesIsNotMeasuredOnOne) {
   const Json rows = parse_json(outcome.out)["rows"];
   EXPECT_EQ(rows[0]["verdict"], "SKIPPED");
   EXPECT_TRUE(says(rows[0]["reason"], {"needs 2 devices"})) << rows;
-  outcome = stepladder(cat("calibrate --rungs 15 --pairs 6 --out noise.json ", kWorkload));
-  EXPECT_EQ(outcome.code, kExitFailed) << outcome.out;
-  EXPECT_TRUE(says(outcome.err, {"no noise", "15_multi_gpu", "needs 2 devices"})) << outcome.err;
+  EXPECT_TRUE(ended(stepladder(cat("calibrate --rungs 15 --pairs 6 --out noise.json ", kWorkload)),
+                    kExitFailed, {}, {"no noise", "15_multi_gpu", "needs 2 devices"}));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "noise.json"));
-  outcome = stepladder(cat("overhead --rungs 15 --pairs 6 ", kWorkload));
-  EXPECT_EQ(outcome.code, kExitFailed) << outcome.err;
-  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"15_multi_gpu", "one device"})) << outcome.err;
+  EXPECT_TRUE(is_refused(stepladder(cat("overhead --rungs 15 --pairs 6 ", kWorkload)),
+                         {"15_multi_gpu", "one device"}, kExitFailed));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "log.txt")) << "no rung was started";
   EXPECT_EQ(gate("--rungs 15 --devices 1").code, 0) << "as asked for";
 }
 
 TEST_F(VerdictCli, GateThatCannotTellSaysSo) {
   rung("base", "00_fp32_baseline", "1.05");
-  FakeRung fake;  // slower and faster in turn
-  fake.before_start = counting();
-  fake.step_ms = "1.$((n % 2))5";
-  fake.write(new_);
-  Outcome outcome = gate("--max-pairs 7");
-  EXPECT_EQ(outcome.code, 3) << outcome.out << outcome.err;
+  // slower and faster in turn
+  FakeRung{.step_ms = "1.$((n % 2))5", .before_start = counting()}.write(new_);
+  EXPECT_TRUE(ended(gate("--max-pairs 7"), 3));
   EXPECT_EQ(loaded("reports/gate/base.jsonl").runs.size(), 7U);
   EXPECT_EQ(gate("--max-time soon").code, kExitUsage);
-  outcome = gate("--max-time 0.001s");
-  EXPECT_EQ(outcome.code, 3);
-  EXPECT_TRUE(says(outcome.out, {"--max-time", "1 pair"})) << outcome.out;
+  EXPECT_TRUE(ended(gate("--max-time 0.001s"), 3, {"--max-time", "1 pair"}));
 }
 
 TEST_F(VerdictCli, GateBeginsWithoutFoundAlgorithmsAndGivesBothBuildsOneFolderForThem) {
   for (const auto* side : {&base_, &new_}) {
-    FakeRung fake;
-    fake.before_start = cat("echo $arguments >>", *side / "arguments.txt");
-    fake.write(*side);
+    FakeRung{.before_start = cat("echo $arguments >>", *side / "arguments.txt")}.write(*side);
   }
   std::filesystem::create_directories(folder_ / "reports/gate/algorithms");
   write_file(folder_ / "reports/gate/algorithms/stale.json", "{}");
@@ -565,16 +492,11 @@ TEST_F(VerdictCli, GatesAtOnceKeepTheirRunsApart) {
   std::filesystem::create_directories(taken);
   const int other = ::open(taken.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   ASSERT_EQ(::flock(other, LOCK_EX | LOCK_NB), 0);
-  Outcome outcome = gate("--max-pairs 6");
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"reports/gate-2"})) << outcome.out;
+  EXPECT_TRUE(ended(gate("--max-pairs 6"), 0, {"reports/gate-2"}));
   EXPECT_EQ(loaded("reports/gate-2/new.jsonl").runs.size(), 6U);
   EXPECT_TRUE(std::filesystem::is_empty(taken));
 
-  outcome = gate("--results reports/gate");
-  EXPECT_EQ(outcome.code, 2);
-  EXPECT_TRUE(one_line(outcome.err));
-  EXPECT_TRUE(says(outcome.err, {"reports/gate"})) << outcome.err;
+  EXPECT_TRUE(is_refused(gate("--results reports/gate"), {"reports/gate"}));
   ::close(other);
   EXPECT_EQ(gate("--max-pairs 6").code, 0);
   EXPECT_EQ(loaded("reports/gate/new.jsonl").runs.size(), 6U);
@@ -582,15 +504,11 @@ TEST_F(VerdictCli, GatesAtOnceKeepTheirRunsApart) {
 
 TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
   for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "1.05");
-  Outcome outcome = gate("--max-pairs 6 --repeat 3");
-  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"3 comparisons", "3 PASS", "PASS: 3 of 3"})) << outcome.out;
+  EXPECT_TRUE(ended(gate("--max-pairs 6 --repeat 3"), 0, {"3 comparisons", "3 PASS", "PASS: 3 of 3"}));
 
-  FakeRung fake;  // its runs are slower from the seventh on
-  fake.before_start = counting();
-  fake.step_ms = "$((1 + (n > 6))).05";
-  fake.write(new_);
-  outcome = gate("--max-pairs 6 --repeat 2 --format json");
+  // its runs are slower from the seventh on
+  FakeRung{.step_ms = "$((1 + (n > 6))).05", .before_start = counting()}.write(new_);
+  Outcome outcome = gate("--max-pairs 6 --repeat 2 --format json");
   EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
   const Json rows = parse_json(outcome.out)["rows"];
   ASSERT_EQ(rows.size(), 2U);
@@ -602,19 +520,16 @@ TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
   EXPECT_EQ(loaded("reports/gate/2/new.jsonl").runs[0].summary->median_step_ms, 2.05);
 
   outcome = gate("--repeat 3 --max-time 0.001");
-  EXPECT_TRUE(says(outcome.out, {"--max-time", "1 of 3"})) << outcome.out;
+  EXPECT_TRUE(says(outcome.out, {"--max-time", "1 of 3"}));
 }
 
 TEST_F(VerdictCli, GateInterruptedJudgesTheTimesThatItFinished) {
   for (const auto& [run, said] : {std::pair{9, "1 comparison: 1 PASS."}, {2, ""}}) {
     rung("base", "00_fp32_baseline", "1.05");
-    FakeRung fake;  // interrupts the gate, its parent
-    fake.before_start = counting(run);
-    fake.step_ms = "1.05";
-    fake.write(new_);
+    // interrupts the gate, its parent
+    FakeRung{.step_ms = "1.05", .before_start = counting(run)}.write(new_);
     const Outcome outcome = gate("--max-pairs 6 --repeat 3");
-    EXPECT_EQ(outcome.code, 128 + SIGINT) << outcome.out << outcome.err;
-    EXPECT_TRUE(says(outcome.out, {said})) << outcome.out;
+    EXPECT_TRUE(ended(outcome, 128 + SIGINT, {said}));
     EXPECT_EQ(says(outcome.out, {"Stopped", "1 of 3"}), run > 6) << outcome.out;
     EXPECT_EQ(says(outcome.err, {"1 finished pair", "`stepladder compare reports/gate/1/base.jsonl"}),
               run < 6)
@@ -626,17 +541,14 @@ TEST_F(VerdictCli, GateTellsItsVerdictWhereAFileOfItCannotBeWritten) {
   for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "1.05");
   std::filesystem::create_directory(folder_ / "gone");
   rung("new", "00_fp32_baseline", "1.05", cat("rm -rf ", folder_ / "gone"));
-  const Outcome outcome = gate("--max-pairs 6 --out gone/v.md --out v.json");
-  EXPECT_EQ(outcome.code, kExitFailed);
-  EXPECT_TRUE(says(outcome.out, {"PASS", "wrote v.json"})) << outcome.out;
-  EXPECT_TRUE(says(outcome.err, {"gone/v.md"})) << outcome.err;
+  EXPECT_TRUE(ended(gate("--max-pairs 6 --out gone/v.md --out v.json"), kExitFailed, {"PASS", "wrote v.json"},
+                    {"gone/v.md"}));
 }
 
 TEST_F(VerdictCli, GateKeepsItsRunsFromItsReport) {
   for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "1.05");
-  const Outcome outcome = gate("--max-pairs 6 --results runs --out runs/new.jsonl");
-  EXPECT_EQ(outcome.code, kExitUsage);
-  EXPECT_TRUE(says(outcome.err, {"runs/new.jsonl", "name another"})) << outcome.err;
+  EXPECT_TRUE(ended(gate("--max-pairs 6 --results runs --out runs/new.jsonl"), kExitUsage, {},
+                    {"runs/new.jsonl", "name another"}));
   EXPECT_EQ(gate("--max-pairs 6 --results more --out more/v.md").code, 0) << "in a folder that it makes";
 }
 
@@ -644,34 +556,26 @@ TEST_F(VerdictCli, GateTellsWhatIsWrongWithARungThatDoesNotStart) {
   for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "1.05");
   const std::filesystem::path broken = new_ / "00_fp32_baseline";
   std::filesystem::permissions(broken, std::filesystem::perms::owner_read);
-  Outcome outcome = gate();
-  EXPECT_EQ(outcome.code, kExitFailed);
-  EXPECT_TRUE(says(outcome.err, {"new/00_fp32_baseline", "executed"})) << outcome.err;
+  EXPECT_TRUE(ended(gate(), kExitFailed, {}, {"new/00_fp32_baseline", "executed"}));
   std::filesystem::permissions(broken, std::filesystem::perms::owner_all);
   write_file(broken, "#!/bin/sh\necho no library >&2; exit 127\n");
-  outcome = gate();
+  const Outcome outcome = gate();
   EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
-  EXPECT_TRUE(says(outcome.err, {"new/00_fp32_baseline", "(no library)"})) << outcome.err;
+  EXPECT_TRUE(says(outcome.err, {"new/00_fp32_baseline", "(no library)"}));
 }
 
 TEST_F(VerdictCli, GateOfAThrottledDeviceFailsAndSaysWhy) {
   for (const auto* side : {&base_, &new_}) {
-    FakeRung hot;
-    hot.telemetry = R"(,"throttle":["hw_thermal_slowdown"])";
-    hot.write(*side);
+    FakeRung{.telemetry = R"(,"throttle":["hw_thermal_slowdown"])"}.write(*side);
   }
-  const Outcome outcome = gate("--max-pairs 6");
-  EXPECT_EQ(outcome.code, 5) << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"FAILED", "throttled", "6 pairs"})) << outcome.out;
+  EXPECT_TRUE(ended(gate("--max-pairs 6"), 5, {"FAILED", "throttled", "6 pairs"}));
 }
 
 TEST_F(VerdictCli, GateNamesWhatIsMissingAndWhatFailed) {
   rung("base", "00_fp32_baseline", "1.05");
   rung("new", "00_fp32_baseline", "1.05", "kill -KILL $$");
   rung("base", "02_tf32", "1.05");
-  Outcome outcome = gate();
-  EXPECT_EQ(outcome.code, 5);
-  EXPECT_TRUE(says(outcome.out, {"FAILED", "NEW", "crash", "SIGKILL", "02_tf32"})) << outcome.out;
+  EXPECT_TRUE(ended(gate(), 5, {"FAILED", "NEW", "crash", "SIGKILL", "02_tf32"}));
   EXPECT_EQ(loaded("reports/gate/new.jsonl").runs.size(), 1U) << "once is enough";
 
   const std::pair<const char*, int> refused[] = {{"gate base nowhere", 2},
@@ -682,11 +586,8 @@ TEST_F(VerdictCli, GateNamesWhatIsMissingAndWhatFailed) {
                                                  {"gate base new --noise data.bin", 2},
                                                  {"gate base new --results data.bin/results", 2},
                                                  {"gate base new --out nowhere/x.md", 2}};
-  for (const auto& [arguments, code] : refused) {
-    outcome = stepladder(cat(arguments, " ", kWorkload));
-    EXPECT_EQ(outcome.code, code) << arguments;
-    EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
-  }
+  for (const auto& [arguments, code] : refused)
+    EXPECT_TRUE(is_refused(stepladder(cat(arguments, " ", kWorkload)), {}, code)) << arguments;
 }
 
 TEST_F(VerdictCli, GateFindsARealRungMadeSlower) {
@@ -710,9 +611,8 @@ TEST_F(VerdictCli, GateFindsARealRungMadeSlower) {
 
 TEST_F(VerdictCli, CalibratedNoiseIsUsedUntilTheMachineChanges) {
   rung("base", "00_fp32_baseline", "$((10 + $$ % 5)).5");
-  Outcome outcome = stepladder(cat("calibrate --rungs 00 --pairs 6 --out noise.json ", kWorkload));
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"limit % at 10", "00_fp32_baseline", "wrote noise.json"}));
+  ASSERT_TRUE(ended(stepladder(cat("calibrate --rungs 00 --pairs 6 --out noise.json ", kWorkload)), 0,
+                    {"limit % at 10", "00_fp32_baseline", "wrote noise.json"}));
   expect_contract(folder_ / "noise.json");
   Json noise = parse_json(read_file(folder_ / "noise.json"));
   ASSERT_EQ(noise["variants"][0]["log_ratios"].size(), 6U);
@@ -721,9 +621,7 @@ TEST_F(VerdictCli, CalibratedNoiseIsUsedUntilTheMachineChanges) {
   rung("base", "00_fp32_baseline", "1.0$((50 + i % 2))");
   rung("new", "00_fp32_baseline", "1.0$((80 + i % 2))");
   EXPECT_EQ(gate().code, 1);
-  outcome = gate("--noise noise.json");
-  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"6 pairs only", "5.0 % is used"})) << outcome.out;
+  EXPECT_TRUE(ended(gate("--noise noise.json"), 0, {"6 pairs only", "5.0 % is used"}));
 
   const std::pair<const char*, const char*> changes[] = {{"/context/build", "build"},
                                                          {"/context/device/driver", "device.driver"},
@@ -732,10 +630,8 @@ TEST_F(VerdictCli, CalibratedNoiseIsUsedUntilTheMachineChanges) {
     Json changed = noise;
     changed[Json::json_pointer(pointer)] = 77;
     write_file(folder_ / "noise.json", changed.dump());
-    outcome = gate("--noise noise.json");
-    EXPECT_EQ(outcome.code, 4) << name;
-    EXPECT_TRUE(one_line(outcome.err));
-    EXPECT_TRUE(says(outcome.err, {"noise.json has expired", name, "calibrate"})) << outcome.err;
+    EXPECT_TRUE(is_refused(gate("--noise noise.json"), {"noise.json has expired", name, "calibrate"}, 4))
+        << name;
   }
 }
 
@@ -743,17 +639,13 @@ TEST_F(VerdictCli, AVerdictOutlivesItsNoiseFile) {
   for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "1.0$((50 + i % 2))");
   ASSERT_EQ(stepladder(cat("calibrate --rungs 00 --pairs 6 --out noise.json ", kWorkload)).code, 0);
   rung("new", "00_fp32_baseline", "1.0$((50 + i % 2))", cat("rm -f ", folder_ / "noise.json"));
-  const Outcome outcome = gate("--noise noise.json");
-  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_TRUE(ended(gate("--noise noise.json"), 0));
 }
 
 TEST_F(VerdictCli, CalibrateInterruptedKeepsItsPairs) {
   for (const int last : {4, 9}) {  // the interrupted run is in the second or fifth pair
-    FakeRung fake;
-    fake.before_start = counting(last);
-    fake.write(base_);
-    const Outcome outcome = stepladder(cat("calibrate --rungs 00 --out noise.json ", kWorkload));
-    EXPECT_EQ(outcome.code, 128 + SIGINT) << outcome.err;
+    FakeRung{.before_start = counting(last)}.write(base_);
+    EXPECT_TRUE(ended(stepladder(cat("calibrate --rungs 00 --out noise.json ", kWorkload)), 128 + SIGINT));
     ASSERT_EQ(std::filesystem::exists(folder_ / "noise.json"), last == 9);
   }
   EXPECT_EQ(parse_json(read_file(folder_ / "noise.json"))["variants"][0]["log_ratios"].size(), 4U);
@@ -761,15 +653,12 @@ TEST_F(VerdictCli, CalibrateInterruptedKeepsItsPairs) {
 
 TEST_F(VerdictCli, ARungThatFailsLeavesNoNoise) {
   rung("base", "00_fp32_baseline", "1.05", "exit 7");
-  const Outcome outcome = stepladder(cat("calibrate --rungs 00 --pairs 3 --out noise.json ", kWorkload));
-  EXPECT_EQ(outcome.code, 5);
+  EXPECT_EQ(stepladder(cat("calibrate --rungs 00 --pairs 3 --out noise.json ", kWorkload)).code, 5);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "noise.json"));
 }
 
 TEST_F(VerdictCli, ARungWithoutUndisturbedPairsIsNamedWithWhatDisturbedIt) {
-  FakeRung hot;
-  hot.telemetry = R"(,"throttle":["hw_slowdown"])";
-  hot.write(base_);
+  FakeRung{.telemetry = R"(,"throttle":["hw_slowdown"])"}.write(base_);
   rung("base", "01_causal_mask", "10.5");
   Outcome outcome = stepladder(cat("calibrate --rungs 00,01 --pairs 3 --out noise.json ", kWorkload));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -794,25 +683,16 @@ TEST_F(VerdictCli, OverheadComparesARungByItselfWithOneUnderTheHarness) {
     fake.write(base_);
     return stepladder(cat("overhead --rungs 00 --pairs 6 ", kWorkload, more));
   };
-  Outcome outcome = overhead("1.05");
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"00_fp32_baseline", "1.05", "+0.000 to +0.000", "within"})) << outcome.out;
-  outcome = overhead("1.06");
-  EXPECT_EQ(outcome.code, 1);
-  EXPECT_TRUE(says(outcome.out, {"+0.952", "BEYOND"})) << outcome.out;
+  EXPECT_TRUE(ended(overhead("1.05"), 0, {"00_fp32_baseline", "1.05", "+0.000 to +0.000", "within"}));
+  EXPECT_TRUE(ended(overhead("1.06"), 1, {"+0.952", "BEYOND"}));
   EXPECT_EQ(overhead("1.04").code, 1) << "faster is no measuring either";
-  outcome = overhead("1.05", "--rungs 00,15");
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(says(outcome.err, {"15_multi_gpu", "one device"})) << outcome.err;
+  EXPECT_TRUE(ended(overhead("1.05", "--rungs 00,15"), 0, {}, {"15_multi_gpu", "one device"}));
   EXPECT_EQ(overhead("1.06", "--limit 1").code, 0);
   EXPECT_EQ(overhead("1.06", "--pairs 5").code, 3) << "too few to be certain";
   fake.before_start = counting();
-  outcome = overhead("$((n % 2)).$((95 - 70 * (n % 2)))");
-  EXPECT_EQ(outcome.code, 3) << outcome.out;
+  EXPECT_TRUE(ended(overhead("$((n % 2)).$((95 - 70 * (n % 2)))"), 3));
   fake.before_start = "case $arguments in *--events*) ;; *) echo alone >&2; exit 5 ;; esac";
-  outcome = overhead("1.05");
-  EXPECT_EQ(outcome.code, 5);
-  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"00_fp32_baseline", "alone"})) << outcome.err;
+  EXPECT_TRUE(is_refused(overhead("1.05"), {"00_fp32_baseline", "alone"}, 5));
 }
 
 TEST_F(VerdictCli, OverheadInterruptedTellsOfItsPairs) {
@@ -830,12 +710,9 @@ TEST_F(VerdictCli, OverheadInterruptedTellsOfItsPairs) {
 
 TEST_F(VerdictCli, OverheadReadsTheTimesThatARealRungLeaves) {
   std::filesystem::create_symlink(STEPLADDER_BIN "/00_fp32_baseline", folder_ / "base/00_fp32_baseline");
-  const Outcome outcome = stepladder(
-      "overhead --rungs 00 --pairs 3 --limit 1000 --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps "
-      "3 "
-      "--warmup 1 --data data.bin");
-  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"00_fp32_baseline", "within"})) << outcome.out;
+  EXPECT_TRUE(ended(stepladder("overhead --rungs 00 --pairs 3 --limit 1000 --backend cpu --model gpt2-tiny "
+                               "--batch 1 --seq 8 --steps 3 --warmup 1 --data data.bin"),
+                    0, {"00_fp32_baseline", "within"}));
 }
 
 // ---- history ---------------------------------------------------------------------------------------------
@@ -846,12 +723,10 @@ TEST_F(VerdictCli, HistoryListsWhatAFolderHolds) {
   Results throttled = load_results(folder_ / "base.json");
   for (stepladder::Run& run : throttled.runs) run.summary->throttled = true;
   write_file(folder_ / "throttled.json", file_text(throttled));
-  const Outcome outcome = stepladder("history . --out out");
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"02_tf32, gpt2 B=16 T=1024; NVIDIA H200", "aaa", "bbb",
-                                 "skipped ./other.json", "throttled.json: ", "was throttled"}))
-      << outcome.out;
-  EXPECT_TRUE(says(outcome.err, {"no charts"}));
+  EXPECT_TRUE(ended(stepladder("history . --out out"), 0,
+                    {"02_tf32, gpt2 B=16 T=1024; NVIDIA H200", "aaa", "bbb", "skipped ./other.json",
+                     "throttled.json: ", "was throttled"},
+                    {"no charts"}));
   EXPECT_EQ(parse_json(read_file(folder_ / "out/history.json"))["series"][0]["points"].size(), 2U);
   expect_contract(folder_ / "out/history.json");
   EXPECT_EQ(parse_json(stepladder("history . --format json").out)["kind"], "history");
@@ -866,11 +741,8 @@ TEST_F(VerdictCli, HistoryListsWhatAFolderHolds) {
       says(stepladder("history . --out out").out, {"skipped ./loop.json", "./pipe.json: ", "regular"}));
   for (const char* arguments :
        {"history nowhere", "history base", "history base.json", "history self", "compare pipe.json base.json",
-        "compare base.json base.json --noise pipe.json"}) {
-    const Outcome refused = stepladder(arguments);
-    EXPECT_EQ(refused.code, 2) << arguments;
-    EXPECT_TRUE(one_line(refused.err)) << refused.err;
-  }
+        "compare base.json base.json --noise pipe.json"})
+    EXPECT_TRUE(is_refused(stepladder(arguments))) << arguments;
 }
 
 }  // namespace
