@@ -107,7 +107,7 @@ TEST(Comparison, OnlyColumnsThatAreThereAreExplained) {
   EXPECT_FALSE(says(report_in("text", pair.compared()), {"of energy"}));
   for (stepladder::Run& run : pair.next.runs) run.status = Status::crash, run.summary.reset();
   const std::string failed = report_in("text", pair.compared());
-  EXPECT_TRUE(says(failed, {"FAILED"})) << failed;
+  EXPECT_TRUE(says(failed, {"FAILED"}));
   for (const char* legend : {"change %", "Change: ", "Bounds: "})
     EXPECT_FALSE(says(failed, {legend})) << failed;
 }
@@ -130,8 +130,7 @@ TEST(Comparison, NoiseThatIsTooLargeOrHardlyKnownIsNoExcuse) {
   const Comparison comparison = steady(0.3).compared(limits);
   EXPECT_EQ(comparison.rows[0].verdict, Verdict::regression);
   EXPECT_DOUBLE_EQ(comparison.rows[0].numbers->time().limit, kMaxNoiseLimit);
-  EXPECT_TRUE(says(joined_notes(comparison), {kRung, "3 pairs", "5.0 % is used"}))
-      << joined_notes(comparison);
+  EXPECT_TRUE(says(joined_notes(comparison), {kRung, "3 pairs", "5.0 % is used"}));
   limits.threshold = 0.5;  // --threshold
   EXPECT_EQ(steady(0.3).compared(limits).rows[0].verdict, Verdict::pass);
   limits.threshold = kMinLimit;
@@ -164,7 +163,7 @@ TEST(Comparison, CyclesTellASlowdownThatTheCardHidesWithItsClock) {
   EXPECT_EQ(overall(at_the_limit(0.0, 0.0).compared(limits).rows), Verdict::pass);
   const ComparedRow row = at_the_limit(0.008, 0.019).compared(limits).rows[0];
   EXPECT_EQ(row.verdict, Verdict::regression);
-  EXPECT_TRUE(says(row.reason, {"0.8 % more time", "1.9 % more cycles", "clock"})) << row.reason;
+  EXPECT_TRUE(says(row.reason, {"0.8 % more time", "1.9 % more cycles", "clock"}));
   EXPECT_EQ(overall(at_the_limit(0.0, 0.0029).compared(limits).rows), Verdict::inconclusive);
   EXPECT_EQ(overall(at_the_limit(0.03, 0.0).compared(limits).rows), Verdict::regression)
       << "nor do they hide time";
@@ -209,7 +208,7 @@ TEST(Comparison, MoreCyclesInLessTimeAreAnImprovement) {
 TEST(Comparison, EnergyHasALimitOfItsOwn) {
   const ComparedRow row = at_the_limit(0.0, 0.0, 0.05).compared().rows[0];
   EXPECT_EQ(row.verdict, Verdict::regression);
-  EXPECT_TRUE(says(row.reason, {"5.0 % more energy"})) << row.reason;
+  EXPECT_TRUE(says(row.reason, {"5.0 % more energy"}));
   EXPECT_EQ(overall(at_the_limit(0.0, 0.0, 0.05).compared({.energy = 0.1}).rows), Verdict::pass);
   EXPECT_EQ(overall(at_the_limit(0.0, 0.0, 0.0199).compared().rows), Verdict::pass)
       << "never undecided by it alone";
@@ -345,7 +344,7 @@ Pair with_allocator(size_t pairs, double grown, double jitter, uint64_t seed) {
 TEST(Comparison, MemoryOfAnAllocatorIsJudgedAsTimeIs) {
   const ComparedRow grown = with_allocator(10, 0.03, 0.004, 1).compared().rows[0];
   EXPECT_EQ(grown.verdict, Verdict::regression);
-  EXPECT_TRUE(says(grown.reason, {" % more live memory"})) << grown.reason;
+  EXPECT_TRUE(says(grown.reason, {" % more live memory"}));
   EXPECT_EQ(with_allocator(10, -0.03, 0.004, 1).compared().rows[0].verdict, Verdict::pass);
   EXPECT_EQ(with_allocator(10, 1e-9, 0, 1).compared().rows[0].verdict, Verdict::pass) << "some bytes";
   EXPECT_EQ(with_allocator(10, 0.03, 0.1, 2).compared().rows[0].verdict, Verdict::inconclusive);
@@ -501,7 +500,7 @@ TEST(Comparison, WhatTheDeviceCannotDoOrOneSideLacksIsSkippedAndShown) {
   const Comparison comparison = pair.compared();
   EXPECT_EQ(exit_code(comparison.rows), kExitOk);
   const std::string text = report_in("text", comparison);
-  EXPECT_TRUE(says(text, {"SKIPPED: only in BASE", "SKIPPED: only in NEW", "needs sm_89"})) << text;
+  EXPECT_TRUE(says(text, {"SKIPPED: only in BASE", "SKIPPED: only in NEW", "needs sm_89"}));
   // A variant that BASE supports but NEW doesn't fails the comparison.
   for (size_t i = 0; i < pair.base.runs.size(); ++i)
     if (pair.base.runs[i].variant == "fp8") pair.base.runs[i] = run_of("fp8", 0, {1.0});
@@ -700,8 +699,7 @@ TEST(ComparisonReport, SaysTheSameToPeopleAndMachines) {
   const Comparison comparison = steady(0.03).compared();
   const std::string text = report_in("text", comparison);
   EXPECT_TRUE(says(text, {"BASE: commit aaa, 2025-01-31T12:00:00.000Z", "NVIDIA H200", "13_cuda_graphs",
-                          "40.00", "41.20", "+1.00", "REGRESSION: slower", "1 of 1"}))
-      << text;
+                          "40.00", "41.20", "+1.00", "REGRESSION: slower", "1 of 1"}));
   const Json json = parse_json(report_in("json", comparison));
   EXPECT_EQ(json["verdict"], "REGRESSION");
   EXPECT_EQ(json["exit_code"], 1);
@@ -722,7 +720,7 @@ TEST(ComparisonReport, ItsTableFitsATerminal) {
   std::istringstream table(text.substr(text.find("\nrung ") + 1));
   for (std::string line; std::getline(table, line) && !line.starts_with(kOther + std::string(": "));)
     EXPECT_LE(line.size(), 100U) << line;
-  EXPECT_TRUE(says(text, {"--wide", "FAILED", pair.next.runs.back().reason})) << text;
+  EXPECT_TRUE(says(text, {"--wide", "FAILED", pair.next.runs.back().reason}));
   EXPECT_TRUE(says(report_in("text", comparison), {"energy limit %"}));
 }
 

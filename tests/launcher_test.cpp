@@ -4,15 +4,14 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 
 #include "bench/results/file.h"
 #include "bench/results/json.h"
-#include "bench/run/child.h"
 #include "bench/run/machine.h"
 #include "bench/run/ranks.h"
+#include "tests/command.h"
 #include "tests/contract.h"
 #include "tests/files.h"
 #include "tests/machines.h"
@@ -87,16 +86,15 @@ class Launched : public testing::TestWithParam<Machines> {
   int run(const std::string& more = "", const std::string& rungs = "both",
           const std::string& launcher = "sh launch.sh") {
     const auto start = std::filesystem::file_time_type::clock::now();
-    const std::string command = cat(
-        "cd ", folder_ / "", "; ", two() ? kOnTwoMachines : "",
-        "sh -c 'echo $$ >harness.pid; exec \"$@\"' sh ", kStepladder,
-        " run --ladder ladder.json --backend cpu --out r.json --devices 2 --rungs ", rungs, " --interface ",
-        two() ? "switch" : "lo", " --timeout 100 --launcher '", launcher, "' ", more, " >out.txt 2>err.txt");
-    const int status = std::system(command.c_str());
+    const Outcome outcome = run_in(
+        folder_,
+        cat(two() ? kOnTwoMachines : "", "sh -c 'echo $$ >harness.pid; exec \"$@\"' sh ", kStepladder,
+            " run --ladder ladder.json --backend cpu --out r.json --devices 2 --rungs ", rungs,
+            " --interface ", two() ? "switch" : "lo", " --timeout 100 --launcher '", launcher, "' ", more));
     const std::string fault = folder_ / "fault";  // a test writes this file when its fault happens
     const auto begin = std::filesystem::exists(fault) ? std::filesystem::last_write_time(fault) : start;
     EXPECT_LT(std::filesystem::file_time_type::clock::now() - begin, 30s);
-    return exit_code(status);
+    return outcome.code;
   }
   std::string said() const { return read_file(folder_ / "out.txt") + read_file(folder_ / "err.txt"); }
   std::string errors() const { return read_file(folder_ / "err.txt"); }
@@ -110,9 +108,10 @@ class Launched : public testing::TestWithParam<Machines> {
   /// A rank's name in messages: "rank 1 (node02)".
   static std::string name(int rank) { return cat("rank ", rank, " (", host(rank), ")"); }
 
-  /// Expects one run that crashed with a reason that begins with `who` and contains `parts`, and nothing left
-  /// behind.
-  void expect_crash(const std::string& who, std::initializer_list<std::string> parts) const {
+  /// Expects that a run failed with `status`: one run that crashed with a reason that begins with `who` and
+  /// contains `parts`, and nothing left behind.
+  void expect_crash(int status, const std::string& who, std::initializer_list<std::string> parts) const {
+    EXPECT_EQ(status, kExitFailed);
     const Results measured = results();
     ASSERT_EQ(measured.runs.size(), 1U) << said();
     EXPECT_EQ(measured.runs[0].status, Status::crash);
@@ -201,59 +200,51 @@ say '{"event":"energy","unknown":"forged","shared":true}'
 
 TEST_P(Launched, AKilledTrainerIsNamed) {
   in_step("[ $i = 3 ] && { [ $RANK = 1 ] && kill -9 $$; sleep 100; }");
-  EXPECT_EQ(run(), kExitFailed);
-  expect_crash(name(1), {"SIGKILL", "step 3 of 5"});
+  expect_crash(run(), name(1), {"SIGKILL", "step 3 of 5"});
 }
 
 TEST_P(Launched, AStoppedTrainerIsNamed) {
   in_step("[ $i = 3 ] && { [ $RANK = 1 ] && kill -STOP $$; sleep 100; }");
-  EXPECT_EQ(run(), kExitFailed);
-  expect_crash(name(1), {"stopped", "step 3 of 5"});
+  expect_crash(run(), name(1), {"stopped", "step 3 of 5"});
 }
 
 TEST_P(Launched, ATrainersLastWordsAreKept) {
   in_step("[ $i = 2 ] && { [ $RANK = 0 ] && { echo 'no more tokens' >&2; exit 7; }; sleep 100; }");
-  EXPECT_EQ(run(), kExitFailed);
-  expect_crash(name(0), {"status 7", "no more tokens"});
+  expect_crash(run(), name(0), {"status 7", "no more tokens"});
 }
 
 TEST_P(Launched, ARankWhoseReporterIsKilledIsNamed) {
   in_step("[ $i = 2 ] && { [ $RANK = 1 ] && kill -9 $PPID; sleep 100; }");
-  EXPECT_EQ(run(), kExitFailed);
-  expect_crash(cat("rank 1 (", host(1), ", process "), {"died"});
+  expect_crash(run(), cat("rank 1 (", host(1), ", process "), {"died"});
 }
 
 TEST_P(Launched, ARankThatIsSilentIsNamed) {
   in_step(two() ? "[ $i = 2 ] && { [ $RANK = 1 ] && ip link set eth0 down; sleep 100; }"
                 : "[ $i = 2 ] && { [ $RANK = 1 ] && kill -STOP $PPID; sleep 100; }");
-  EXPECT_EQ(run(), kExitFailed);
-  expect_crash(cat("rank 1 (", host(1), ", process "), {"10 s"});
+  expect_crash(run(), cat("rank 1 (", host(1), ", process "), {"10 s"});
 }
 
 TEST_P(Launched, ARankThatDoesNotComeIsNamed) {
   on_machine("[ $RANK = 1 ] && sleep 100");
-  EXPECT_EQ(run("--launch-timeout 2"), kExitFailed);
-  expect_crash("rank 1 ", {"2 s", cat("rank 0 (", host(0), ")"), "--launch-timeout"});
+  expect_crash(run("--launch-timeout 2"), "rank 1 ",
+               {"2 s", cat("rank 0 (", host(0), ")"), "--launch-timeout"});
 }
 
 TEST_P(Launched, AHarnessThatIsNotReachedIsNamedWithTheWayOut) {
   // The command rewritten here is `stepladder rank --to HOST:PORT ...`.
   on_machine(two() ? "[ $RANK = 1 ] && ip link set eth0 down"
                    : "[ $RANK = 1 ] && { program=$1; shift 3; set -- $program rank --to ${1%:*}:1 \"$@\"; }");
-  EXPECT_EQ(run("--launch-timeout 13"), kExitFailed);
-  expect_crash("rank 1 ", {cat("rank 1 on ", host(1)), "--interface"});
+  expect_crash(run("--launch-timeout 13"), "rank 1 ", {cat("rank 1 on ", host(1)), "--interface"});
 }
 
 TEST_P(Launched, ARankWithoutTheSecretIsToldHowToPassItOn) {
   on_machine("[ $RANK = 1 ] && unset STEPLADDER_JOB_SECRET");
-  EXPECT_EQ(run("--launch-timeout 2"), kExitFailed);
-  expect_crash("rank 1 ", {"STEPLADDER_JOB_SECRET", "mpirun -x", host(1)});
+  expect_crash(run("--launch-timeout 2"), "rank 1 ", {"STEPLADDER_JOB_SECRET", "mpirun -x", host(1)});
 }
 
 TEST_P(Launched, ARankOfAnotherJobIsSentAway) {
   on_machine("[ $RANK = 1 ] && export STEPLADDER_JOB_SECRET=0123456789abcdef0123456789abcdef");
-  EXPECT_EQ(run("--launch-timeout 2"), kExitFailed);
-  expect_crash("rank 1 ", {"sent away", "STEPLADDER_JOB_SECRET"});
+  expect_crash(run("--launch-timeout 2"), "rank 1 ", {"sent away", "STEPLADDER_JOB_SECRET"});
 }
 
 TEST_P(Launched, StrangersAreNamedAndDisturbNothing) {
@@ -267,20 +258,17 @@ TEST_P(Launched, StrangersAreNamedAndDisturbNothing) {
 
 TEST_P(Launched, TwoRanksThatSayTheSameAreAnError) {
   on_machine("RANK=0 LOCAL_RANK=0");
-  EXPECT_EQ(run(), kExitFailed);
-  expect_crash("rank 0", {"came twice"});
+  expect_crash(run(), "rank 0", {"came twice"});
 }
 
 TEST_P(Launched, AWorldOfAnotherSizeIsAnError) {
   on_machine("WORLD_SIZE=3");
-  EXPECT_EQ(run(), kExitFailed);
-  expect_crash("rank ", {"world of 3", " of 2"});
+  expect_crash(run(), "rank ", {"world of 3", " of 2"});
 }
 
 TEST_P(Launched, ALauncherThatLeavesItsRanksAloneIsNamed) {
   on_machine("echo 'no such partition' >&2; exit 3");
-  EXPECT_EQ(run(), kExitFailed);
-  expect_crash("the launcher (sh ", {"rank 0", "exit status 3", "no such partition"});
+  expect_crash(run(), "the launcher (sh ", {"rank 0", "exit status 3", "no such partition"});
 }
 
 TEST_P(Launched, RanksOfALauncherThatIsNotKnownAreToldWhichAre) {
@@ -290,8 +278,8 @@ done
 wait
 exit 2
 )");
-  EXPECT_EQ(run("", "both", "sh hydra.sh"), kExitFailed);
-  expect_crash("the launcher (sh ", {"PMI_RANK", "mpirun", "torchrun", "srun"});
+  expect_crash(run("", "both", "sh hydra.sh"), "the launcher (sh ",
+               {"PMI_RANK", "mpirun", "torchrun", "srun"});
 }
 
 TEST_P(Launched, WhatIsMeasuredIsKeptAndGoneOnWithByTheSameLauncherAlone) {
@@ -302,9 +290,8 @@ TEST_P(Launched, WhatIsMeasuredIsKeptAndGoneOnWithByTheSameLauncherAlone) {
   EXPECT_TRUE(says(errors(), {"launcher"}));
   // `resume` doesn't run a launcher that only the results file names.
   const auto resume = [&](const std::string& more) {
-    return exit_code(std::system(cat("cd ", folder_ / "", "; ", two() ? kOnTwoMachines : "", kStepladder,
-                                     " resume r.json --rounds 3", more, " >out.txt 2>err.txt")
-                                     .c_str()));
+    return run_in(folder_, cat(two() ? kOnTwoMachines : "", kStepladder, " resume r.json --rounds 3", more))
+        .code;
   };
   EXPECT_EQ(resume(" --ladder ladder.json"), kExitUsage);
   EXPECT_TRUE(says(errors(), {"r.json", "--launcher 'sh launch.sh'"}));
@@ -313,13 +300,12 @@ TEST_P(Launched, WhatIsMeasuredIsKeptAndGoneOnWithByTheSameLauncherAlone) {
 }
 
 TEST_P(Launched, AGateMeasuresThemToo) {
-  const int status =
-      std::system(cat("cd ", folder_ / "", "; ", two() ? kOnTwoMachines : "", kStepladder,
-                      " gate . . --ladder ladder.json --backend cpu --rungs both --devices 2 --pairs 5 "
-                      "--max-pairs 5 --interface ",
-                      two() ? "switch" : "lo", " --launcher 'sh launch.sh' --results gate >out.txt 2>err.txt")
-                      .c_str());
-  ASSERT_EQ(WEXITSTATUS(status), kExitOk) << said();
+  const Outcome outcome =
+      run_in(folder_, cat(two() ? kOnTwoMachines : "", kStepladder,
+                          " gate . . --ladder ladder.json --backend cpu --rungs both --devices 2 --pairs 5 "
+                          "--max-pairs 5 --interface ",
+                          two() ? "switch" : "lo", " --launcher 'sh launch.sh' --results gate"));
+  ASSERT_TRUE(ended(outcome, kExitOk));
   const Results base = load_results(folder_ / "gate/base.jsonl");
   ASSERT_EQ(base.runs.size(), 5U);
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(base.runs[4].ranks.at(rank).host, host(rank));
@@ -404,27 +390,24 @@ TEST_P(PytorchLaunched, RanksTrainTogetherWhoeverCallsTheirPorts) {
 
 TEST_P(PytorchLaunched, AKilledRankIsNamedThoughTheOtherTellsOfIt) {
   to_rank_1("kill -9 $PPID");
-  EXPECT_EQ(run(), kExitFailed);
-  expect_crash(name(1), {"SIGKILL", "step 3 of 5"});
+  expect_crash(run(), name(1), {"SIGKILL", "step 3 of 5"});
 }
 
 TEST_P(PytorchLaunched, AStoppedRankIsNamed) {
   to_rank_1("kill -STOP $PPID");
-  EXPECT_EQ(run(), kExitFailed);
-  expect_crash(name(1), {"stopped", "step 3 of 5"});
+  expect_crash(run(), name(1), {"stopped", "step 3 of 5"});
 }
 
 TEST_P(PytorchLaunched, AnUnreachableHostIsNamed) {
   to_rank_1("ip link set eth0 down");
-  EXPECT_EQ(run(), kExitFailed);
-  expect_crash(cat("rank 1 (", host(1), ", process "), {"10 s"});
+  expect_crash(run(), cat("rank 1 (", host(1), ", process "), {"10 s"});
 }
 
 TEST_P(PytorchLaunched, ARankOfAnotherBuildOrOtherDataIsNamed) {
   for (const char* differs : {"OTHER", "DATA"}) {
     on_machine(cat("[ $RANK = 1 ] && export ", differs, "=another"));
-    EXPECT_EQ(run("--overwrite"), kExitFailed);
-    expect_crash("ranks train differently: ", {name(0), cat(name(1), " with "), "another"});
+    expect_crash(run("--overwrite"),
+                 "ranks train differently: ", {name(0), cat(name(1), " with "), "another"});
   }
 }
 
@@ -485,14 +468,12 @@ exec $into env -i PATH="$PATH" sh -c "$*"
 /// Option errors that are found before anything runs.
 class LauncherOptions : public Launched {
  protected:
-  void refused(const std::string& arguments, std::initializer_list<std::string> words) const {
-    const int status = std::system(cat("cd ", folder_ / "", "; ", kStepladder,
-                                       " run --ladder ladder.json --backend cpu --out r.json --rungs both ",
-                                       arguments, " >out.txt 2>err.txt")
-                                       .c_str());
-    EXPECT_EQ(WEXITSTATUS(status), kExitUsage) << arguments;
-    EXPECT_EQ(std::ranges::count(errors(), '\n'), 1) << errors();
-    EXPECT_TRUE(says(errors(), words));
+  void refused(const std::string& arguments, const std::vector<std::string>& words) const {
+    EXPECT_TRUE(is_refused(
+        run_in(folder_, cat(kStepladder, " run --ladder ladder.json --backend cpu --out r.json --rungs both ",
+                            arguments)),
+        words))
+        << arguments;
   }
 };
 INSTANTIATE_TEST_SUITE_P(On, LauncherOptions, testing::Values(Machines::one));

@@ -8,13 +8,13 @@
 
 #include "bench/plan/plan.h"
 #include "bench/results/run_json.h"
-#include "bench/run/child.h"
 #include "bench/run/placeholders.h"
 #include "bench/run/runner.h"
 #include "model/rendezvous.h"
 #include "tests/fake_rung.h"
 #include "tests/files.h"
 #include "tests/processes.h"
+#include "tests/results.h"
 
 namespace stepladder {
 namespace {
@@ -130,17 +130,13 @@ TEST_P(Ranks, MfuIsAgainstThePeakOfAllDevices) {
 
 TEST_P(Ranks, AKilledRankEndsTheJobAndIsNamed) {
   fake_.before_step = "[ $i = 3 ] && { [ $RANK = 2 ] && kill -9 $$; sleep 100; }";
-  const stepladder::Run run = measure();
-  EXPECT_EQ(run.status, Status::crash);
-  EXPECT_TRUE(says(run.reason, {"rank 2", "SIGKILL", "step 3 of 6"}));
+  EXPECT_TRUE(ended(measure(), Status::crash, {"rank 2", "SIGKILL", "step 3 of 6"}));
   expect_nothing_left();
 }
 
 TEST_P(Ranks, ARankThatFailsEndsThoseThatIgnoreSIGTERM) {
   fake_.before_step = "[ $i = 2 ] && { [ $RANK = 1 ] && exit 7; trap '' TERM; while :; do sleep 0.1; done; }";
-  const stepladder::Run run = measure();
-  EXPECT_EQ(run.status, Status::crash);
-  EXPECT_TRUE(says(run.reason, {"rank 1", "status 7"}));
+  EXPECT_TRUE(ended(measure(), Status::crash, {"rank 1", "status 7"}));
   expect_nothing_left();
 }
 
@@ -160,9 +156,7 @@ TEST_P(Ranks, RefusedInputEndsThePlan) {
 
 TEST_P(Ranks, AReportOfOneRankThatMakesNoSenseIsACrash) {
   fake_.before_step = "[ $RANK = 1 ] && i=3";
-  const stepladder::Run run = measure();
-  EXPECT_EQ(run.status, Status::crash);
-  EXPECT_TRUE(says(run.reason, {"rank 1", "step 3", "step 0"}));
+  EXPECT_TRUE(ended(measure(), Status::crash, {"rank 1", "step 3", "step 0"}));
   expect_nothing_left();
 }
 
@@ -184,14 +178,10 @@ TEST_P(Ranks, ATimeoutEndsAllOfThem) {
 
 TEST_P(Ranks, ThatTrainEachAloneAreNoJob) {
   fake_.device = R"(,"rank":0)";
-  const stepladder::Run alone = measure();
-  EXPECT_EQ(alone.status, Status::crash);
-  EXPECT_TRUE(says(alone.reason, {"rank 0 of 3", "as rank "})) << alone.reason;
+  EXPECT_TRUE(ended(measure(), Status::crash, {"rank 0 of 3", "as rank "}));
   fake_.device = R"(,"rank":'$RANK')";
   fake_.config = R"(,"world_size":1)";
-  const stepladder::Run of_one = measure();
-  EXPECT_EQ(of_one.status, Status::crash);
-  EXPECT_TRUE(says(of_one.reason, {" of 1", "as rank ", " of 3"})) << of_one.reason;
+  EXPECT_TRUE(ended(measure(), Status::crash, {" of 1", "as rank ", " of 3"}));
 }
 
 TEST_P(Ranks, ShareTheCores) {
@@ -265,9 +255,7 @@ TEST_P(OwnRanks, JoulesAreThoseOfAllDevicesAndUnknownWhereOneIsNotTold) {
 
 TEST_P(OwnRanks, AStoppedRankEndsTheJobAndIsNamed) {
   fake_.before_step = "[ $i = 2 ] && { [ $RANK = 1 ] && kill -STOP $$; sleep 100; }";
-  const stepladder::Run run = measure();
-  EXPECT_EQ(run.status, Status::crash);
-  EXPECT_TRUE(says(run.reason, {"rank 1", "stopped", "step 2 of 6"}));
+  EXPECT_TRUE(ended(measure(), Status::crash, {"rank 1", "stopped", "step 2 of 6"}));
   expect_nothing_left();
 }
 

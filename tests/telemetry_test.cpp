@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <cmath>
 #include <filesystem>
 
 #include "bench/results/file.h"
@@ -257,29 +256,12 @@ TEST(Telemetry, TheCpuHasNoneAndMissesNothing) {
 Results measured(const TempFolder& folder) {
   const std::string out = folder / "results.json";
   write_random_tokens(folder / "data.bin");
-  const auto text = output_of({STEPLADDER_BIN "/stepladder",
-                               "run",
-                               "--backend",
-                               "cpu",
-                               "--rungs",
-                               "00",
-                               "--model",
-                               "gpt2-tiny",
-                               "--batch",
-                               "1",
-                               "--seq",
-                               "8",
-                               "--steps",
-                               "5",
-                               "--warmup",
-                               "0",
-                               "--rounds",
-                               "1",
-                               "--data",
-                               folder / "data.bin",
-                               "--out",
-                               out},
-                              120);
+  const auto text = output_of(
+      {"sh", "-c",
+       cat(STEPLADDER_BIN "/stepladder run --backend cpu --rungs 00 --model gpt2-tiny --batch 1 --seq 8 "
+                          "--steps 5 --warmup 0 --rounds 1 --data ",
+           folder / "data.bin", " --out ", out)},
+      120);
   EXPECT_TRUE(text);
   expect_contract(out);
   return load_results(out);
