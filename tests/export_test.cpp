@@ -7,25 +7,16 @@
 
 #include "bench/results/run_json.h"
 #include "bench/run/child.h"
+#include "tests/comparable.h"
 #include "tests/files.h"
-#include "tests/results.h"
 
 namespace stepladder {
 namespace {
 
 Run make_run(const std::string& variant, int64_t round, double ms) {
-  Run run;
-  run.variant = variant;
-  run.backend = "cuda";
-  run.round = round;
+  Run run = run_of(variant, round, {ms, ms, ms});
   run.config = {{"model", "gpt2"}, {"B", 16}, {"T", 1024}};
-  for (int64_t i = 0; i < 4; ++i) run.steps.push_back({i, i == 0, ms, ms - 0.5, 4.5, 1.0, 1e-3});
-  Summary& summary = run.summary.emplace();
-  summary.median_step_ms = ms;
-  summary.first_step_ms = 900;
-  summary.warmup_steps = 1;
-  summary.tokens_per_second = 16384e3 / ms;
-  summary.memory = {100, 200, 300, {}};
+  for (Step& step : run.steps) step.device_ms = ms - 0.5;
   return run;
 }
 
