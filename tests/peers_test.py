@@ -83,6 +83,12 @@ class Peer(unittest.TestCase):
             self.assertIn(word, errors)
 
 
+    def refuses(self, outcome, word: str) -> None:
+        """Expects an error of use, on one line that has the word."""
+        self.assertEqual((outcome[0], outcome[1].count("\n")), (2, 1), outcome[1])
+        self.assertIn(word, outcome[1])
+
+
 class Llmc(Peer):
     def setUp(self):
         super().setUp()
@@ -264,9 +270,9 @@ class Llmc(Peer):
         self.refused(self.run_llmc("--data", "raw.bin"), 5, "unsupported", "raw.bin")
         self.refused(self.run_llmc("--data", "nowhere.bin"), 2, "error", "nowhere.bin")
         self.binary.unlink()
-        code, errors, events = self.run_llmc()
-        self.assertEqual((code, errors.count("\n"), events), (2, 1, []))
-        self.assertIn(str(self.binary), errors)
+        missing = self.run_llmc()
+        self.refuses(missing, str(self.binary))
+        self.assertEqual(missing[2], [])
 
 
 class TokenFiles(Peer):
@@ -355,10 +361,12 @@ class TokenFiles(Peer):
 
 
 class Ladder(Peer):
+    def trained(self, script: str, rung: str, *more: str, **environment: str):
+        return self.start(PEERS / script, rung, "--model", "gpt2-tiny", "--data", "data.bin", "--batch", "2", "--seq", "32",
+                          "--steps", "3", "--backend", "cpu", *more, **environment)
+
     def run_rung(self, rung: str, *more: str, **environment: str):
-        return self.start(PEERS / "pytorch_ladder.py", rung, "--model", "gpt2-tiny", "--data", "data.bin",
-                          "--batch", "2", "--seq", "32", "--steps", "3", "--backend", "cpu", *more,
-                          TORCHDYNAMO_DISABLE="1", **environment)
+        return self.trained("pytorch_ladder.py", rung, *more, TORCHDYNAMO_DISABLE="1", **environment)
 
 
 class WithoutPytorch(Ladder):
@@ -377,9 +385,7 @@ class WithoutPytorch(Ladder):
     def test_wrong_options_are_refused_on_one_line(self):
         for options, word in ((["--batch", "0"], "--batch"), (["--lr", "fast"], "--lr"), (["--lrr", "1"], "--lrr"),
                               (["--dtype", "bf17"], "bf16")):
-            code, errors, _ = self.run_rung("00_fp32_baseline", *options)
-            self.assertEqual((code, errors.count("\n")), (2, 1), errors)
-            self.assertIn(word, errors)
+            self.refuses(self.run_rung("00_fp32_baseline", *options), word)
 
     def test_raschkas_ladder_names_his_steps_and_options(self):
         import raschka_ladder
@@ -407,18 +413,13 @@ class WithoutPytorch(Ladder):
         for asked, backend in (([], "auto"), (["auto"], "auto"), (["cudnn"], "cudnn"), (["native"], "flash")):
             words = [word for name in asked for word in ("--attention", name)]
             self.assertEqual(parse(["09_flash_attention", *words]).attention, backend, asked)
-        code, errors, _ = self.run_rung("09_flash_attention", "--attention", "cudn")
-        self.assertEqual((code, errors.count("\n")), (2, 1), errors)
+        self.refuses(self.run_rung("09_flash_attention", "--attention", "cudn"), "cudn")
 
     def test_a_rank_of_no_world_is_refused(self):
         for world, word in (({"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2"), ({"WORLD_SIZE": "two"}, "WORLD_SIZE=two"),
                             ({"RANK": "-1", "WORLD_SIZE": "2"}, "RANK=-1")):
-            code, errors, _ = self.run_rung("15_multi_gpu", **world)
-            self.assertEqual((code, errors.count("\n")), (2, 1), errors)
-            self.assertIn(word, errors)
-        code, errors, _ = self.run_rung("15_multi_gpu", "--world-size", "4", RANK="0", WORLD_SIZE="2")
-        self.assertEqual((code, errors.count("\n")), (2, 1), errors)
-        self.assertIn("--nproc-per-node=4", errors)
+            self.refuses(self.run_rung("15_multi_gpu", **world), word)
+        self.refuses(self.run_rung("15_multi_gpu", "--world-size", "4", RANK="0", WORLD_SIZE="2"), "--nproc-per-node=4")
 
     def test_ranks_are_as_torchrun_tells(self):
         from pytorch_ladder import rank_of
@@ -485,8 +486,7 @@ class WithPytorch(Ladder):
             code, errors, (start, *_) = self.run_rung("09_flash_attention", "--attention", asked)
             self.assertEqual((code, errors), (0, ""))
             self.assertEqual((start["config"]["attention"], start["config"]["sdpa"]), (asked, "flash_attention"))
-        code, errors, events = self.run_rung("09_flash_attention", "--attention", "cudnn")
-        self.refused((code, errors, events), 5, "unsupported", "cudnn")
+        self.refused(self.run_rung("09_flash_attention", "--attention", "cudnn"), 5, "unsupported", "cudnn")
 
     def test_a_loss_that_is_reached_ends_training(self):
         code, _, events = self.run_rung("00_fp32_baseline", "--eval-every", "1", "--eval-batches", "1",
@@ -538,9 +538,7 @@ class WithPytorch(Ladder):
         self.assertEqual(*([step["loss"] for step in events[1:-1]] for _, _, events in ranks))
 
     def run_step(self, rung: str, *more: str, **environment: str):
-        return self.start(PEERS / "raschka_ladder.py", rung, "--model", "gpt2-tiny", "--data", "data.bin",
-                          "--batch", "2", "--seq", "32", "--steps", "3", "--backend", "cpu", *more,
-                          TORCHDYNAMO_DISABLE="1", **environment)
+        return self.trained("raschka_ladder.py", rung, *more, TORCHDYNAMO_DISABLE="1", **environment)
 
     def test_raschkas_steps_train(self):
         for rung, told in (("00_orig", ("f32", "fp32", 50257, "")), ("05_bf16", ("bf16", "half", 50257, "")),
@@ -664,9 +662,8 @@ class WithPytorch(Ladder):
     def test_its_ladder_of_learning_trains_compiled(self):
         write_tokens(self.folder / "data.bin", [i % 16 for i in range(3000)])
         for rung in "00_adamw", "zero_projections", "relu_squared", "soft_cap", "untied_head":
-            code, errors, (start, *steps, end) = self.start(
-                PEERS / "pytorch_learning.py", rung, "--model", "gpt2-tiny", "--data", "data.bin", "--batch", "2", "--seq",
-                "32", "--steps", "3", "--backend", "cpu", "--lr", "1e-3", "--warmup-lr-steps", "1")
+            code, errors, (start, *steps, end) = self.trained("pytorch_learning.py", rung, "--lr", "1e-3",
+                                                              "--warmup-lr-steps", "1")
             self.assertEqual((code, end["event"], len(steps)), (0, "end", 3), errors)
             self.assertEqual(start["variant"], f"pytorch/{rung}")
             self.assertEqual(start["config"] | {"dtype": "bf16", "V": 50304, "compile_mode": "reduce-overhead"},

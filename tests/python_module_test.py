@@ -57,6 +57,12 @@ initialized = True
 """
 
 
+def loop(*body: str, start: str = "batch=1, seq=1", times: int = 99) -> str:
+    """A script that makes so many steps, each of these lines."""
+    begin = f"run = stepladder.start({start})\nfor i in range({times}):\n    with run.step() as step:\n"
+    return f"\n{begin}" + "".join(f"        {line}\n" for line in body)
+
+
 class Trainer(unittest.TestCase):
     def setUp(self):
         self.folder = temp_folder(self)
@@ -179,12 +185,7 @@ print({"torch", "cupy", "numpy", "transformers"} & set(sys.modules), hasattr(ste
         ast.parse((MODULE / "stepladder.py").read_text(), feature_version=(3, 9))
 
     def test_without_a_number_of_steps_it_measures_to_the_end(self):
-        code, _, events = self.run_script("""
-run = stepladder.start(batch=1, seq=1)
-for i in range(5):
-    with run.step() as step:
-        step.loss = 1.0
-""", STEPLADDER_STEPS="")
+        code, _, events = self.run_script(loop("step.loss = 1.0", times=5), STEPLADDER_STEPS="")
         self.assertEqual((code, self.kinds(events)), (0, ["start"] + 5 * ["step"] + ["end"]))
 
     def test_it_goes_on_where_it_is_told_to(self):
@@ -285,38 +286,20 @@ print(calls.count("inner"), file=sys.stderr)
         self.assertEqual(errors, "6\n")
 
     def test_a_number_may_be_set_once_the_clock_has_stopped(self):
-        _, _, (_, *steps, _) = self.run_script(TORCH + """
-run = stepladder.start(batch=1, seq=1)
-while True:
-    with run.step() as step:
-        step.loss = launch(4.0)
-        step.stop()
-        step.grad_norm = launch(7.0)
-""")
+        _, _, (_, *steps, _) = self.run_script(
+            TORCH + loop("step.loss = launch(4.0)", "step.stop()", "step.grad_norm = launch(7.0)"))
         self.took(steps, 20, 38)
         self.assertEqual([(step["loss"], step["grad_norm"]) for step in steps], 3 * [(4.0, 7.0)])
 
     def test_a_torch_that_trains_on_the_cpu_is_left_alone(self):
-        _, _, (start, *steps, end) = self.run_script(TORCH + """
-initialized = False
-run = stepladder.start(batch=1, seq=1)
-for i in range(99):
-    with run.step() as step:
-        assert not calls
-        step.loss = 1.0
-""")
+        _, _, (start, *steps, end) = self.run_script(
+            TORCH + "initialized = False" + loop("assert not calls", "step.loss = 1.0"))
         self.assertEqual((start["backend"], len(steps), end["event"]), ("cpu", 3, "end"))
         self.assertNotIn("device", start)
 
     def test_cuda_that_begins_in_the_first_step_is_waited_for(self):
-        _, _, (_, first, *_) = self.run_script(TORCH + """
-initialized = False
-run = stepladder.start(batch=1, seq=1)
-for i in range(99):
-    with run.step() as step:
-        initialized = True
-        step.loss = launch()
-""")
+        _, _, (_, first, *_) = self.run_script(
+            TORCH + "initialized = False" + loop("initialized = True", "step.loss = launch()"))
         self.assertGreaterEqual(first["step_ms"], 20)
 
     def test_the_clock_waits_for_cupys_device(self):
@@ -328,22 +311,14 @@ sys.modules["cupy"] = types.SimpleNamespace(cuda=types.SimpleNamespace(
     is_available=lambda: True, runtime=types.SimpleNamespace(
         deviceSynchronize=synchronize, getDevice=lambda: 1, memGetInfo=lambda: (1000, 5000),
         getDeviceProperties=lambda device: {"name": b"Fake %d" % device, "uuid": bytes(range(16))})))
-run = stepladder.start(batch=1, seq=1)
-for i in range(99):
-    with run.step() as step:
-        step.loss = 1.0
-""")
+""" + loop("step.loss = 1.0"))
         self.assertEqual(start["device"], {"name": "Fake 1", "uuid": "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"})
         self.took(steps, 20, 38)
         self.assertEqual(end["memory_bytes"], {"process_peak": 4000})
 
     def test_another_framework_brings_its_own_wait_and_memory(self):
-        _, _, events = self.run_script("""
-run = stepladder.start(batch=1, seq=1, synchronize=lambda: time.sleep(0.02), memory=lambda: {"live_peak": 7, "exact": True})
-for i in range(99):
-    with run.step() as step:
-        step.loss = 1.0
-""")
+        brings = "synchronize=lambda: time.sleep(0.02), memory=lambda: {'live_peak': 7, 'exact': True}"
+        _, _, events = self.run_script(loop("step.loss = 1.0", start=f"batch=1, seq=1, {brings}"))
         self.took(events[1:-1], 20, 38)
         self.assertEqual((events[-1]["memory_bytes"]["live_peak"], len(events[-1]["memory_bytes"])), (7, 3))
         self.assertIs(events[-1]["memory_bytes"]["exact"], True)
@@ -456,12 +431,7 @@ print(json.dumps([alone, *took.values()]), file=sys.stderr)
 
 
 class Ranks(Python):
-    SCRIPT = """
-run = stepladder.start(batch=1, seq=1)
-for i in range(9):
-    with run.step() as step:
-        pass
-"""
+    SCRIPT = loop("pass", times=9)
 
     def test_each_rank_has_its_stream_and_only_the_first_a_loss(self):
         for variables in ({"RANK": "1", "WORLD_SIZE": "2"}, {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
@@ -519,27 +489,15 @@ for i in range(99):
 
     def test_a_process_forked_within_a_step_tells_nothing(self):
         for end in ("sys.exit(3)", "raise MemoryError", "step.loss = 5.0", "run.failed(OSError('gone'))"):
-            _, _, events = self.run_script(f"""
-run = stepladder.start(batch=1, seq=1)
-for i in range(99):
-    with run.step() as step:
-        step.loss = 1.0
-        if i == 1 and os.fork() == 0:
-            {end}
-        if i == 1:
-            os.wait()
-""")
+            _, _, events = self.run_script(loop("step.loss = 1.0", "if i == 1 and os.fork() == 0:", f"    {end}",
+                                                "if i == 1:", "    os.wait()"))
             self.assertEqual(self.kinds(events), ["start", "step", "step", "step", "end"], end)
             self.assertEqual([event["loss"] for event in events[1:-1]], [1.0, 1.0, 1.0], end)
 
     def test_a_loss_that_is_not_finite_is_diverged(self):
         for exits in ("True", "False"):
-            code, errors, events = self.run_script(f"""
-run = stepladder.start(batch=1, seq=1, exit={exits})
-for i in range(3):
-    with run.step() as step:
-        step.loss = 1.0 if i == 0 else float("nan")
-""")
+            code, errors, events = self.run_script(loop("step.loss = 1.0 if i == 0 else float('nan')",
+                                                        start=f"batch=1, seq=1, exit={exits}", times=3))
             self.assertEqual((code, errors.count("\n")), (5, 1))
             self.assertEqual(self.kinds(events), ["start", "step", "step", "error"])
             self.assertEqual((events[2]["loss"], events[3]["status"]), (None, "diverged"))
@@ -598,13 +556,7 @@ for i in range(9):
 
     def test_a_loss_of_none_is_an_error(self):
         for asked in ({}, {"STEPLADDER_UNTIL_LOSS": "2.0"}):
-            _, _, events = self.run_script("""
-run = stepladder.start(batch=1, seq=1)
-for i in range(3):
-    with run.step() as step:
-        step.loss = 1.0
-    run.evaluated(None)
-""", **asked)
+            _, _, events = self.run_script(loop("step.loss = 1.0") + "    run.evaluated(None)", **asked)
             self.assertEqual(self.kinds(events), ["start", "step", "error"])
             self.assertIn("evaluated(None) after 1 steps", events[-1]["reason"])
 
@@ -634,13 +586,9 @@ print(*[call for call in calls if call not in ("synchronize", "read")], file=sys
         self.assertEqual(errors.split(), "start step step evaluate eval step evaluate eval end".split())
 
     def test_an_evaluation_that_never_comes_is_not_waited_for(self):
-        for loop in ("for _ in range(99)", "for _ in range(3)"):
-            code, errors, events = self.run_script(f"""
-run = stepladder.start(batch=1, seq=1)
-{loop}:
-    with run.step() as step:
-        step.loss = 1.0
-""", STEPLADDER_EVAL_EVERY="3", STEPLADDER_UNTIL_LOSS="2.0")
+        for times in (99, 3):
+            code, errors, events = self.run_script(loop("step.loss = 1.0", times=times), STEPLADDER_EVAL_EVERY="3",
+                                                   STEPLADDER_UNTIL_LOSS="2.0")
             self.assertEqual((code, errors), (0, ""))
             self.assertEqual(self.kinds(events), ["start", "step", "step", "step", "end"])
 
