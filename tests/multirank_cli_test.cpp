@@ -47,7 +47,7 @@ class MultiDeviceCli : public testing::Test {
 
   /// Starts a run of minutes on two ranks. Returns the harness's process id.
   pid_t start_long_run() const {
-    return start(run("--rungs 15 --devices 2 --batch 2 --steps 100000 --timeout 600"));
+    return start(run("--rungs 15 --devices 2 --batch 2 --steps 100000 --timeout 600 --overwrite"));
   }
   pid_t start(const std::string& of_harness) const { return start_in(folder_, "exec " + of_harness); }
   /// Process ids of the two ranks once they have met; a fault before they meet would be noticed only at the
@@ -303,22 +303,15 @@ TEST_F(MultiDeviceCli, AStoppedRankEndsTheRun) {
   EXPECT_EQ(reason.find("rank ", 1), std::string::npos) << "one is to blame: " << reason;
 }
 
-TEST_F(MultiDeviceCli, NoRankOutlivesTheHarness) {
-  const pid_t harness = start_long_run();
-  const auto ranks = ranks_of(folder_ / "data.bin");
-  ASSERT_EQ(ranks.size(), 2U) << said();
-  ::kill(harness, SIGKILL);
-  ::waitpid(harness, nullptr, 0);
-  for (const pid_t pid : ranks) EXPECT_TRUE(ends(pid));
-}
-
-TEST_F(MultiDeviceCli, AnInterruptEndsTheRanks) {
-  const pid_t harness = start_long_run();
-  const auto ranks = ranks_of(folder_ / "data.bin");
-  ASSERT_EQ(ranks.size(), 2U) << said();
-  ::kill(harness, SIGINT);
-  EXPECT_EQ(wait_for(harness), 128 + SIGINT);
-  for (const pid_t pid : ranks) EXPECT_TRUE(ends(pid));
+TEST_F(MultiDeviceCli, NoRankOutlivesAHarnessThatIsKilledOrInterrupted) {
+  for (const int signal : {SIGKILL, SIGINT}) {
+    const pid_t harness = start_long_run();
+    const auto ranks = ranks_of(folder_ / "data.bin");
+    ASSERT_EQ(ranks.size(), 2U) << said();
+    ::kill(harness, signal);
+    EXPECT_EQ(wait_for(harness), 128 + signal);
+    for (const pid_t pid : ranks) EXPECT_TRUE(ends(pid));
+  }
 }
 
 /// Checks of options, which need no mpirun.

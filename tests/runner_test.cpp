@@ -48,10 +48,42 @@ class RunnerTest : public testing::Test {
     return run_program(workload_, [this](const Step&) { ++steps_heard_; });
   }
 
+  /// Makes the rung a trainer of a ladder file, which names its model, on a device whose peak is known.
+  void of_a_ladder_file() {
+    workload_.program.folder = folder_ / "";
+    workload_.program.native = false;
+    workload_.source_hash = workload_.program.source_hash();
+    workload_.config["model"] = "gpt2";
+    workload_.device.name = "NVIDIA H200";
+  }
+
   const TempFolder folder_;
   FakeRung fake_;
   Workload workload_ = fake_.workload(folder_);
   int steps_heard_ = 0;
+};
+
+/// Reads the energy of the NVML that tests have.
+class MeteredRunner : public RunnerTest {
+ protected:
+  MeteredRunner() { workload_.telemetry = &telemetry_; }
+  const Environment library_{"STEPLADDER_NVML", STEPLADDER_FAKE_NVML};
+  TelemetryOfDevices telemetry_;
+};
+
+/// Reads the energy of a counter as in /sys/class/powercap.
+class RaplRunner : public RunnerTest {
+ protected:
+  RaplRunner() { workload_.telemetry = &telemetry_; }
+  /// Shell code by which the counter counts this many joules more; by mv, as a counter's file is never empty.
+  std::string use(int joules) const {
+    return cat("uj=$((${uj:-0} + ", joules, "000000)); echo $uj >", counter_, ".new; mv ", counter_, ".new ",
+               counter_, "; ");
+  }
+  const TempFolder rapl_;
+  const std::string counter_ = energy_counter(rapl_);
+  const Environment counters_{"STEPLADDER_RAPL", rapl_ / ""};
+  TelemetryOfDevices telemetry_;
 };
 
 TEST(EventWriter, EventsOfTwoThreadsStayWhole) {
@@ -93,21 +125,13 @@ TEST_F(RunnerTest, ATrainerOfALadderFileIsNotStartedOnAGpuThatItCannotUse) {
 }
 
 TEST_F(RunnerTest, OfATrainerFasterThanItsPeakTheLadderFileMayBeWrong) {
-  workload_.program.folder = folder_ / "";
-  workload_.program.native = false;
-  workload_.source_hash = workload_.program.source_hash();
-  workload_.config["model"] = "gpt2";
-  workload_.device.name = "NVIDIA H200";
+  of_a_ladder_file();
   fake_.step_ms = "0.5";
   EXPECT_TRUE(ended(measure(), Status::crash, {"MFU of", "math", "ladder file"}));
 }
 
 TEST_F(RunnerTest, ATrainerWhoseMathIsNotToldHasNoMfu) {
-  workload_.program.folder = folder_ / "";
-  workload_.program.native = false;
-  workload_.source_hash = workload_.program.source_hash();
-  workload_.config["model"] = "gpt2";
-  workload_.device.name = "NVIDIA H200";
+  of_a_ladder_file();
   for (const auto math : {std::optional<MathMode>(), std::optional(MathMode::half)}) {
     workload_.program.math = math;
     const stepladder::Run run = measure();
@@ -153,10 +177,8 @@ TEST_F(RunnerTest, CyclesAreThoseOfTheTimedStepsAndNoneWhereTheRungCountsNone) {
   EXPECT_EQ(run.summary->cycles, 50003500) << "the median of the last four";
 }
 
-TEST_F(RunnerTest, EnergyIsReadBesideTheRunAndAnotherProcessOnTheDeviceIsNoticed) {
-  const Environment library("STEPLADDER_NVML", STEPLADDER_FAKE_NVML), processes("FAKE_NVML_PROCESSES", "2");
-  TelemetryOfDevices telemetry;
-  workload_.telemetry = &telemetry;
+TEST_F(MeteredRunner, EnergyIsReadBesideTheRunAndAnotherProcessOnTheDeviceIsNoticed) {
+  const Environment processes("FAKE_NVML_PROCESSES", "2");
   fake_.step_ms = "600";
   const stepladder::Run run = measure();
   ASSERT_EQ(run.status, Status::ok) << run.reason;
@@ -166,10 +188,7 @@ TEST_F(RunnerTest, EnergyIsReadBesideTheRunAndAnotherProcessOnTheDeviceIsNoticed
   EXPECT_STREQ(run.disturbance(), "shared");
 }
 
-TEST_F(RunnerTest, EnergyOfItsOnlyDeviceIsReadThoughTheTrainerDoesNotTellWhichItIs) {
-  const Environment library("STEPLADDER_NVML", STEPLADDER_FAKE_NVML);
-  TelemetryOfDevices telemetry;
-  workload_.telemetry = &telemetry;
+TEST_F(MeteredRunner, EnergyOfItsOnlyDeviceIsReadThoughTheTrainerDoesNotTellWhichItIs) {
   workload_.device.uuid = "GPU-0";
   workload_.until_loss = 2;
   fake_.device = R"(,"backend":"cuda","device":{"name":"fake"})";
@@ -225,19 +244,10 @@ TEST_F(RunnerTest, ALossThatIsNotReachedIsSaidAndTheRunIsKept) {
   EXPECT_EQ(measure().status, Status::crash) << "an exit status of a loss that nobody asked for";
 }
 
-TEST_F(RunnerTest, EnergyOfEvaluationsIsNotThatOfTraining) {
-  const TempFolder rapl;
-  const std::string counter = energy_counter(rapl);
-  const Environment folder("STEPLADDER_RAPL", rapl / "");
-  TelemetryOfDevices telemetry;
-  workload_.telemetry = &telemetry;
+TEST_F(RaplRunner, EnergyOfEvaluationsIsNotThatOfTraining) {
   workload_.until_loss = 2;
   workload_.eval_every = 3;
   // Each step takes 1 J, each evaluation 1,000 J, with time for the harness to read between them.
-  const auto use = [&](int joules) {  // by mv: a counter's file is never empty
-    return cat("uj=$((${uj:-0} + ", joules, "000000)); echo $uj >", counter, ".new; mv ", counter, ".new ",
-               counter, "; ");
-  };
   fake_.before_step =
       cat("if [ $i = 3 ]; then sleep 0.3; ", use(1000),
           "say '{\"event\":\"eval\",\"step\":3,\"val_loss\":9}'; ", "sleep 0.2; fi; ", use(1), "sleep 0.12");
@@ -246,12 +256,7 @@ TEST_F(RunnerTest, EnergyOfEvaluationsIsNotThatOfTraining) {
   EXPECT_NEAR(run.summary->to_loss->joules.value(), 6.0, 1.5);
 }
 
-TEST_F(RunnerTest, ACounterThatStandsStillLeavesNoJoules) {
-  const TempFolder rapl;
-  energy_counter(rapl);
-  const Environment folder("STEPLADDER_RAPL", rapl / "");
-  TelemetryOfDevices telemetry;
-  workload_.telemetry = &telemetry;
+TEST_F(RaplRunner, ACounterThatStandsStillLeavesNoJoules) {
   fake_.step_ms = "1000";
   const stepladder::Run run = measure();
   ASSERT_EQ(run.status, Status::ok) << run.reason;
@@ -265,16 +270,9 @@ TEST_F(RunnerTest, ACounterThatStandsStillLeavesNoJoules) {
   EXPECT_FALSE(to_loss.summary->to_loss->joules.has_value());
 }
 
-TEST_F(RunnerTest, AnEvaluationThatIsToldLateLeavesNoJoules) {
-  const TempFolder rapl;
-  const std::string counter = energy_counter(rapl);
-  const Environment folder("STEPLADDER_RAPL", rapl / "");
-  TelemetryOfDevices telemetry;
-  workload_.telemetry = &telemetry;
-  fake_.before_step =
-      cat("uj=$((${uj:-0} + 1000000)); [ $i = 5 ] && uj=$((uj + 50000000)); echo $uj >", counter, ".new; mv ",
-          counter, ".new ", counter,
-          "; sleep 0.01; [ $i = 10 ] && say '{\"event\":\"eval\",\"step\":10,\"val_loss\":9}'");
+TEST_F(RaplRunner, AnEvaluationThatIsToldLateLeavesNoJoules) {
+  fake_.before_step = cat("[ $i = 5 ] && uj=$((${uj:-0} + 50000000)); ", use(1),
+                          "sleep 0.01; [ $i = 10 ] && say '{\"event\":\"eval\",\"step\":10,\"val_loss\":9}'");
   fake_.step_ms = "300";
   workload_.steps = 12;
   workload_.command.back() = "12";
