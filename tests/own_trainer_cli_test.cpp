@@ -808,8 +808,7 @@ TEST_F(OwnTrainer, ThatLearnsOtherwiseIsFoundByTheFirstPairOfAGate) {
   EXPECT_TRUE(ended(stepladder("gate own other --ladder ladder.json --rungs 01 --results kept"), kExitFailed,
                     {"diverged", "% apart", "rung failed"}));
   EXPECT_EQ(load_results(folder_ / "kept/new.jsonl").runs.size(), 1U);
-  EXPECT_TRUE(
-      says(stepladder("gate own nowhere --ladder ladder.json").err, {"nowhere", "BASE and NEW"}));
+  EXPECT_TRUE(says(stepladder("gate own nowhere --ladder ladder.json").err, {"nowhere", "BASE and NEW"}));
 }
 
 TEST_F(OwnTrainer, IsGatedByTheWorkflowToCopy) {
