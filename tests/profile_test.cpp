@@ -5,7 +5,6 @@
 
 #include "bench/results/json.h"
 #include "bench/results/results.h"
-#include "bench/rung/timeline.h"
 #include "model/flops.h"
 #include "tests/command.h"
 #include "tests/contract.h"

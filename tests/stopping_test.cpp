@@ -1,4 +1,4 @@
-#include "bench/plan/stopping.h"
+#include "bench/plan/plan.h"
 
 #include <gtest/gtest.h>
 

@@ -18,9 +18,9 @@ namespace stepladder {
 namespace {
 
 template <class T>
-constexpr bool kOptional = false;
-template <class T>
-constexpr bool kOptional<std::optional<T>> = true;
+constexpr bool kOptional = requires(T value) {
+  value.has_value();
+};
 template <class T>
 constexpr bool kList = false;
 template <class T>
@@ -51,58 +51,39 @@ std::string problem(const Option& option, const std::string& text) {
   }
 }
 
-/// The items of a list such as "a,b", empty items included.
-std::vector<std::string> items_of(const std::string& text) {
-  std::vector<std::string> items;
-  for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
-    end = text.find(',', begin);
-    items.push_back(text.substr(begin, end == std::string::npos ? end : end - begin));
-  }
-  return items;
-}
-
 /// "" when each item of a list with commas is allowed, else what is wrong with the first that isn't.
 template <class List>
 std::string problem_of_items(const Option& option, const std::string& text) {
-  for (const std::string& item : items_of(text)) {
+  for (const std::string& item : split(text, ',')) {
     if (item.empty()) return cat("'", printable(text, 200), "' has an empty item");
     if (std::string wrong = problem<List>(option, item); !wrong.empty()) return wrong;
   }
   return "";
 }
 
-std::string text_of(const std::string& value) {
-  return value;
-}
-std::string text_of(bool value) {
-  return value ? "true" : "false";
-}
-template <class Number>
-std::string text_of(Number value) {
-  return number_text(value);
-}
 template <class T>
-std::string text_of(const std::vector<T>& values) {
-  std::vector<std::string> texts;
-  for (const T& value : values) texts.push_back(text_of(value));
-  return join(texts, ",");
-}
-template <class T>
-std::string text_of(const std::optional<T>& value) {
-  return value ? text_of(*value) : "";
+std::string text_of(const T& value) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    return value;
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return value ? "true" : "false";
+  } else if constexpr (kOptional<T>) {
+    return value ? text_of(*value) : "";
+  } else if constexpr (kList<T>) {
+    return join(texts_of(value, text_of<typename T::value_type>), ",");
+  } else {
+    return number_text(value);
+  }
 }
 
 template <class T>
 nlohmann::ordered_json json_of(const T& value) {
-  return value;
-}
-/// The decimal number that was typed, 0.1 for example, not the float's exact value.
-nlohmann::ordered_json json_of(float value) {
-  return of_float(value);
-}
-template <class T>
-nlohmann::ordered_json json_of(const std::optional<T>& value) {
-  return value ? json_of(*value) : nlohmann::ordered_json();
+  if constexpr (kOptional<T>)
+    return value ? json_of(*value) : nlohmann::ordered_json();
+  else if constexpr (std::is_same_v<T, float>)
+    return of_float(value);  // the decimal number that was typed, 0.1 for example
+  else
+    return value;
 }
 
 /// The innermost subcommand that was being parsed.
@@ -133,10 +114,6 @@ std::string unexpected(const CLI::App& app, const std::string& extra) {
                                             : "unknown command";
   return cat(kind, " '", printable(name, 200), "'",
              candidates.empty() ? "" : suggestion(name, candidates, "--help lists those there are"));
-}
-
-bool in(const std::vector<std::string>& groups, const Option& option) {
-  return std::ranges::find(groups, option.group) != groups.end();
 }
 
 constexpr size_t kHelpColumn = 34;  // where the descriptions of options begin
@@ -188,7 +165,7 @@ void add(CLI::App& app, const Command& command, bool usual_alone) {
                     [v](const std::vector<std::string>& texts) {
                       v->clear();
                       for (const std::string& text : texts)
-                        for (std::string& item : items_of(text))
+                        for (std::string& item : split(text, ','))
                           if constexpr (std::is_same_v<T, std::vector<std::string>>)
                             v->push_back(std::move(item));
                           else
@@ -316,7 +293,7 @@ nlohmann::ordered_json options_json(const std::vector<Option>& options,
   for (const Option& option : options) {
     std::string key = option.name;
     std::ranges::replace(key, '-', '_');
-    if (in(groups, option)) object[key] = option.json();
+    if (std::ranges::count(groups, option.group) > 0) object[key] = option.json();
   }
   return object;
 }
@@ -326,7 +303,7 @@ std::vector<std::pair<std::string, std::string>> option_rows(const std::vector<O
   std::vector<std::pair<std::string, std::string>> rows;
   for (const Option& option : options)
     if (const auto* const flag = std::get_if<bool*>(&option.value);
-        in(groups, option) && !option.text().empty() && (!flag || **flag))
+        std::ranges::count(groups, option.group) > 0 && !option.text().empty() && (!flag || **flag))
       rows.emplace_back(option.name, option.text());
   return rows;
 }

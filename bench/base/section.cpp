@@ -1,7 +1,5 @@
 #include "bench/base/section.h"
 
-#include <algorithm>
-
 #include "bench/base/text.h"
 #include "model/error.h"
 

@@ -9,16 +9,6 @@
 #include "model/error.h"
 
 namespace stepladder {
-namespace {
-
-double sorted_quantile(std::span<const double> sorted, double q) {
-  const double at = q * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<size_t>(at);
-  const size_t above = std::min(below + 1, sorted.size() - 1);
-  return std::lerp(sorted[below], sorted[above], at - static_cast<double>(below));
-}
-
-}  // namespace
 
 double quantile(std::span<const double> samples, double q) {
   check(!samples.empty(), "quantile of no samples");
@@ -27,7 +17,10 @@ double quantile(std::span<const double> samples, double q) {
         "quantile of samples with a NaN");
   std::vector<double> sorted(samples.begin(), samples.end());
   std::ranges::sort(sorted);
-  return sorted_quantile(sorted, q);
+  const double at = q * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<size_t>(at);
+  const size_t above = std::min(below + 1, sorted.size() - 1);
+  return std::lerp(sorted[below], sorted[above], at - static_cast<double>(below));
 }
 
 double median(std::span<const double> samples) {

@@ -89,6 +89,15 @@ std::string join(const std::vector<std::string>& parts, const std::string& separ
   return joined;
 }
 
+std::vector<std::string> split(const std::string& list, char separator) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = list.find(separator, begin);
+    parts.push_back(list.substr(begin, end == std::string::npos ? end : end - begin));
+  }
+  return parts;
+}
+
 std::string rounded(double number) {
   return std::abs(number) < kMany ? grouped(std::llround(number)) : scientific(number);
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -18,6 +19,8 @@
 namespace stepladder {
 
 std::string join(const std::vector<std::string>& parts, const std::string& separator);
+/// The parts of a list such as "a,b", empty ones included.
+std::vector<std::string> split(const std::string& list, char separator);
 
 /// Adds the elements of `more` behind those of `to`.
 template <class T, class More = std::initializer_list<T>>
@@ -28,6 +31,13 @@ void append(std::vector<T>& to, const More& more) {
 template <class T>
 void add_once(std::vector<T>& to, const std::type_identity_t<T>& x) {
   if (std::ranges::count(to, x) == 0) to.push_back(x);
+}
+/// What `of` tells of each item: texts_of(rungs, &Rung::name).
+template <class Items, class Of>
+std::vector<std::string> texts_of(const Items& items, Of of) {
+  std::vector<std::string> texts;
+  for (const auto& item : items) texts.emplace_back(std::invoke(of, item));
+  return texts;
 }
 
 /// 12345678 as "12,345,678".

@@ -2,7 +2,6 @@
 #include <map>
 #include <set>
 #include <string_view>
-#include <utility>
 
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
@@ -48,18 +47,6 @@ const Ablation& find_ablation(std::string_view name) {
   return *found;
 }
 
-/// The first rung, as `only` of `large_batch`: at the largest batch that fits into the device's memory.
-Program first_rung_with(const Ladder& ladder, const Rung& large_batch) {
-  Program program = program_of(ladder.rungs.front());
-  program.variant = cat(kOnly, "/", large_batch.name);
-  program.batch = BatchSize::largest;
-  return program;
-}
-
-bool planned(const std::vector<Program>& programs, const std::string& name) {
-  return std::ranges::find(programs, name, &Program::variant) != programs.end();
-}
-
 /// The plan of an ablation: the first and the tuned rung, `rungs` and the rungs before them, and the
 /// ablations, each next to its reference.
 Plan plan_of(const Ladder& ladder, const std::vector<Rung>& rungs, const std::vector<std::string>& kinds) {
@@ -79,8 +66,12 @@ Plan plan_of(const Ladder& ladder, const std::vector<Rung>& rungs, const std::ve
     climbed.insert({rung.name, rung.parent});
     for (const std::string& kind : kinds) {
       if (rung.batch == BatchSize::largest) {
-        // `without` needs no program: at the usual batch, the tuned rung is measured anyway.
-        if (kind == kOnly) programs[kind].push_back(first_rung_with(ladder, rung));
+        // `only` is the first rung at the largest batch that fits; `without` needs no program: at the usual
+        // batch, the tuned rung is measured anyway.
+        if (kind != kOnly) continue;
+        Program& program = programs[kind].emplace_back(program_of(first));
+        program.variant = cat(kOnly, "/", rung.name);
+        program.batch = BatchSize::largest;
         continue;
       }
       const Ablation& ablation = find_ablation(kind + "/" + rung.name);
@@ -90,8 +81,8 @@ Plan plan_of(const Ladder& ladder, const std::vector<Rung>& rungs, const std::ve
       }
       // Add the ablation's reference too, where the reference is an ablation itself.
       for (const std::string& name : {ablation.reference.name, ablation.name}) {
-        if (!is_ablation(name) || planned(programs[kind], name)) continue;
-        programs[kind].push_back(program_of(find_ablation(name)));
+        if (is_ablation(name) && std::ranges::count(programs[kind], name, &Program::variant) == 0)
+          programs[kind].push_back(program_of(find_ablation(name)));
       }
     }
   }

@@ -2,7 +2,6 @@
 #include <exception>
 #include <iostream>
 #include <map>
-#include <optional>
 
 #include "bench/base/table.h"
 #include "bench/base/text.h"

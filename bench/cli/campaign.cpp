@@ -3,25 +3,25 @@
 #include <cctype>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <set>
 
+#include "bench/base/json_fields.h"
 #include "bench/base/place.h"
+#include "bench/base/process.h"
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/cli/measure.h"
 #include "bench/plan/ladder_file.h"
 #include "bench/plan/plan.h"
 #include "bench/plan/presets.h"
-#include "bench/plan/stopping.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
+#include "bench/run/placeholders.h"
 #include "bench/run/progress.h"
-#include "model/atomic_file.h"
 #include "model/nearest.h"
 
 namespace stepladder {
@@ -29,10 +29,9 @@ namespace {
 
 constexpr const char* kMaxTime = "max-time";
 constexpr double kPartGrace = 30.0;  // seconds that a part may take to end after SIGTERM
-constexpr const char* kMeasuresAgain = " measures that part from its beginning";
 constexpr const char* kWayOut = "--overwrite starts again, --out names another file";
 
-/// The commands that a part may run; the first has the options that all parts share.
+/// The commands that a part may run.
 std::vector<Command> measuring_commands() {
   return {run_command(), ablate_command(), profile_command()};
 }
@@ -41,18 +40,19 @@ struct CampaignOptions {
   static constexpr const char* kCampaign = "Campaign";
 
   std::string plan = kCampaignPlan, out = "reports/latest/campaign.jsonl", max_time;
-  std::vector<std::string> parts;
+  std::vector<std::string> parts, peers;
   bool dry_run = false, overwrite = false, retry_failed = false;
-  std::vector<Command> measuring = measuring_commands(), defaults = measuring_commands();
+  MeasureOptions measure;
 
-  /// The options of `run` that all parts share: on which ladder, model, data and device to measure.
-  static std::vector<Option> shared(const std::vector<Command>& of) {
+  /// The options that all parts share: on which ladder, model, data and device to measure.
+  std::vector<Option> shared() {
     static const std::set<std::string> names = {"preset", "ladder", "python", "peer",
                                                 "model",  "seq",    "timeout"};
     static const std::set<std::string> groups = {RungSettings::kData, RungSettings::kTraining,
                                                  RungSettings::kDevice, RungSettings::kOps,
                                                  RungSettings::kSearch};
-    std::vector<Option> options = of.front().options;
+    std::vector<Option> options =
+        measure.workload_options(measure.ladder_options() + std::vector<Option>{peer_option(peers)});
     std::erase_if(options, [](const Option& option) {
       return !names.contains(option.name) && !groups.contains(option.group);
     });
@@ -70,7 +70,7 @@ struct CampaignOptions {
                {"overwrite", &overwrite, "", "measure the parts again, each in place of the one in FILE",
                 kCampaign},
                Progress::quiet_option(kCampaign)} +
-           shared(measuring);
+           shared();
   }
 };
 
@@ -136,7 +136,7 @@ struct PlannedPart {
     std::vector<std::string> all = words;
     for (size_t i = 0; i < all.size(); ++i)
       if (all[i] == cat("--devices=", kCounts) || (all[i] == kCounts && i > 0 && all[i - 1] == "--devices"))
-        all[i].replace(all[i].find(kCounts), std::strlen(kCounts), list);
+        all[i] = filled(all[i], {{"devices", list}});
     return all;
   }
 };
@@ -144,9 +144,9 @@ struct PlannedPart {
 /// `words`, followed by the options for all parts, as far as `command` takes them and `words` lacks them.
 /// --peer is added only with `peers`.
 std::vector<std::string> with_shared(std::vector<std::string> words, const Command& command, bool peers,
-                                     const CampaignOptions& options) {
-  auto given = CampaignOptions::shared(options.measuring),
-       defaults = CampaignOptions::shared(options.defaults);
+                                     CampaignOptions options) {
+  CampaignOptions usual;
+  auto given = options.shared(), defaults = usual.shared();
   for (std::vector<Option>* shared : {&given, &defaults})
     std::erase_if(*shared, [&](const Option& option) {
       return has_option(words, option.name) || (!peers && option.name == "peer") ||
@@ -165,41 +165,34 @@ void carry_out_here(const std::vector<std::string>& words, const std::vector<Com
 }
 
 /// Parses a part's command line as its command would, and does nothing. Throws InputError.
-void check_command(const std::vector<std::string>& words) {
-  const std::vector<Command> measuring = measuring_commands();  // their `run` owns the options
-  std::vector<Command> commands = measuring;
-  for (Command& command : commands) command.run = [] { return kExitOk; };
+void check_command(const std::vector<std::string>& words, std::vector<Command> commands) {
+  for (Command& command : commands) command.run = [owner_of_options = command.run] { return int{kExitOk}; };
   carry_out_here(words, commands);
 }
 
 PlannedPart part_from(const Json& json, const CampaignOptions& options, int64_t devices_here) {
   if (!json.is_object()) throw InputError("is no object");
-  static const std::set<std::string> known = {"name", "about", "command", "devices", "peers"};
-  for (const auto& [key, value] : json.items())
-    if (!known.contains(key))
-      throw InputError(cat("has a field \"", printable(key, 60), "\", which is none"));
+  check_keys(json, {"name", "about", "command", "devices", "peers"});
   PlannedPart part{.name = text_at(json, "name"), .about = text_at(json, "about"), .words = {}};
   const auto plain = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; };
   if (part.name.empty() || !std::ranges::all_of(part.name, plain))
     throw InputError("needs a \"name\" of letters, digits, - and _");
-  const Json command = json.value("command", Json()), devices = json.value("devices", Json(1)),
-             peers = json.value("peers", Json(true));
-  if (command.is_string()) part.words = shell_words(command.get<std::string>());
-  const auto measures = part.words.empty()
-                            ? options.measuring.end()
-                            : std::ranges::find(options.measuring, part.words.front(), &Command::name);
-  if (measures == options.measuring.end())
+  part.words = shell_words(field_if<std::string>(json, "command").value_or(""));
+  const std::vector<Command> commands = measuring_commands();
+  const auto measures =
+      std::ranges::find(commands, part.words.empty() ? "" : part.words.front(), &Command::name);
+  if (measures == commands.end())
     throw InputError("needs a \"command\" that begins with run, ablate or profile");
   for (const char* ours : {"out", "resume", "retry-failed", "overwrite", "quiet", "help"})
     if (has_option(part.words, ours)) throw InputError(cat("--", ours, " is not for a part to say"));
   if (std::ranges::any_of(part.words, [](const std::string& word) { return word.starts_with("-h"); }))
     throw InputError("-h is not for a part to say");
-  if (!devices.is_number_integer() || devices < 1) throw InputError("\"devices\" is how many it needs");
-  part.devices = devices.get<int64_t>();
+  part.devices = field_if<int64_t>(json, "devices").value_or(1);
+  if (part.devices < 1) throw InputError("\"devices\" is how many it needs");
   part.counts = device_counts(devices_here);
-  if (!peers.is_boolean()) throw InputError("\"peers\" is true or false");
+  const bool peers = field_if<bool>(json, "peers").value_or(true);
   part.words = with_shared(std::move(part.words), *measures, peers, options);
-  check_command(part.line());
+  check_command(part.line(), commands);
   own_limit_s(part.words);
   return part;
 }
@@ -209,8 +202,7 @@ PlannedPart part_from(const Json& json, const CampaignOptions& options, int64_t 
 void choose(std::vector<PlannedPart>& parts, const CampaignOptions& options) {
   for (const std::string& name : options.parts)
     if (std::ranges::find(parts, name, &PlannedPart::name) == parts.end()) {
-      std::vector<std::string> names;
-      for (const PlannedPart& part : parts) names.push_back(part.name);
+      const auto names = texts_of(parts, &PlannedPart::name);
       throw InputError(cat("--parts ", name, ": no part of ", options.plan, " is called that",
                            suggestion(name, names, cat("there are ", join(names, ", ")))));
     }
@@ -422,8 +414,7 @@ class Campaign {
 
   double left_s() const {
     if (options_.max_time.empty()) return INFINITY;
-    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start_;
-    return duration_s(options_.max_time) - spent.count();
+    return duration_s(options_.max_time) - ms_since(start_) * 1e-3;
   }
 
   void skip(const PlannedPart& part) {
@@ -465,10 +456,11 @@ class Campaign {
       notice(cat(part.name, " was killed by ", signal_name(end.code), ": ", goes_on()));
     else if (code != kExitOk)
       notice(cat(part.name, " ended with exit code ", end.code,
-                 stopped                      ? ": " + goes_on()
-                 : code == kExitNotComparable ? cat(": --overwrite --parts ", part.name, kMeasuresAgain)
-                 : code == kExitFailed        ? ": --retry-failed runs again what failed in it"
-                                              : ""));
+                 stopped ? ": " + goes_on()
+                 : code == kExitNotComparable
+                     ? cat(": --overwrite --parts ", part.name, " measures that part from its beginning")
+                 : code == kExitFailed ? ": --retry-failed runs again what failed in it"
+                                       : ""));
     there_.clear();
     look();
     return code;
@@ -527,23 +519,17 @@ class Campaign {
 };
 
 int campaign(CampaignOptions& options) {
-  std::map<std::string, Option> shared;
-  for (const Option& option : CampaignOptions::shared(options.measuring)) shared.emplace(option.name, option);
   if (!options.max_time.empty()) duration_s(options.max_time);
   if (options.overwrite && options.retry_failed)
     throw InputError("--overwrite and --retry-failed contradict each other");
-  const DeviceProbe probe = require_device(*std::get<std::string*>(shared.at("backend").value),
-                                           *std::get<int*>(shared.at("device").value));
-  // Choose the preset once, for all parts.
-  std::string& preset = *std::get<std::string*>(shared.at("preset").value);
-  preset = preset_for(preset, probe.device).name;
-  const Ladder ladder = ladder_at(*std::get<std::string*>(shared.at("ladder").value));
+  const DeviceProbe probe = require_device(options.measure.rung.backend, options.measure.rung.device);
+  options.measure.preset = preset_for(options.measure.preset, probe.device).name;  // once, for all parts
+  const Ladder ladder = ladder_at(options.measure.ladder);
   std::vector<PlannedPart> parts = parts_of(options, probe.devices);
   if (!options.dry_run) check_built(parts);
   const bool own = !ladder.built_in();
-  const std::string python = *std::get<std::string*>(shared.at("python").value);
   Campaign campaign(options, std::move(parts), probe, own ? commit_of(ladder) : "",
-                    own ? programs(ladder, {"all"}, {}, python) : std::vector<Program>());
+                    own ? programs(ladder, {"all"}, {}, options.measure.python) : std::vector<Program>());
   const std::vector<std::string> problems = campaign.problems(probe.devices);
   if (!options.dry_run && !problems.empty())
     throw InputError(cat(problems.front(), "; --parts names others"));

@@ -61,10 +61,6 @@ std::string times_of(const Run& run) {
   return join(times, ", ") + (more ? ", ..." : "") + " ms";
 }
 
-std::string losses_of(const Run& run) {
-  return cat(number_text(*run.steps.front().loss), " to ", number_text(*run.steps.back().loss));
-}
-
 /// Table rows of what the trainer told in a run that is ok.
 Rows told(const Run& run) {
   const Memory& memory = run.summary->memory;
@@ -73,7 +69,7 @@ Rows told(const Run& run) {
           {"B, T", cat(run.config.at("B").dump(), ", ", run.config.at("T").dump())},
           {"steps", std::to_string(run.steps.size())},
           {"step times", times_of(run)},
-          {"loss", losses_of(run)},
+          {"loss", cat(number_text(*run.steps.front().loss), " to ", number_text(*run.steps.back().loss))},
           {"memory", peak > 0 ? bytes_text(peak) : "not told"},
           {"start-up", cat(fixed(run.summary->startup_ms, 0), " ms")}};
 }
@@ -159,12 +155,8 @@ bool check_one(Plan& plan, const Program& program, bool brief = false) {
   return true;
 }
 
-/// A program's command and environment.
-using Start = std::pair<std::vector<std::string>, std::vector<std::string>>;
-Start start_of(const Program& program) {
-  return {program.command, program.environment};
-}
-using Checked = std::map<Start, bool>;  // whether the run was ok
+/// Whether runs were ok, by the program's command and environment.
+using Checked = std::map<std::pair<std::vector<std::string>, std::vector<std::string>>, bool>;
 
 /// Checks a ladder file's trainer as `ablate` starts it: with each switch alone and, of those that are fine
 /// alone, with each left out, unless some exclude each other. Says which switches break it. Returns whether
@@ -176,7 +168,7 @@ bool check_each_switch(Plan& plan, const std::string& python, Checked& checked) 
     ladder.rungs = rungs_of_switches(file, names, {kind});
     std::vector<std::string> variants;
     for (const Program& program : programs(ladder, {"all"}, {}, python)) {
-      const auto [outcome, is_new] = checked.emplace(start_of(program), false);
+      const auto [outcome, is_new] = checked.try_emplace({program.command, program.environment}, false);
       if (is_new) outcome->second = check_one(plan, program, /*brief=*/true);
       if (!outcome->second) variants.push_back(program.variant);
     }
@@ -255,7 +247,8 @@ int check_trainer(CheckOptions& options) {
   const InterruptGuard guard;
   bool good = true;
   Checked checked;
-  for (const Program& program : plan.programs) good &= checked[start_of(program)] = check_one(plan, program);
+  for (const Program& program : plan.programs)
+    good &= checked[{program.command, program.environment}] = check_one(plan, program);
   if (plan.ladder.switched && options.rungs == CheckOptions().rungs)
     good &= check_each_switch(plan, options.python, checked);
   return good ? kExitOk : kExitFailed;

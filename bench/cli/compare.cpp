@@ -33,12 +33,6 @@ struct CompareOptions {
   }
 };
 
-/// Whether one gate measured both files: their command lines, hosts and times are then equal.
-bool of_one_gate(const Results& base, const Results& next) {
-  const auto same = [&](const char* key) { return text_at(base.context, key) == text_at(next.context, key); };
-  return is_of_a_gate(base) && same("command_line") && same("host") && same("time");
-}
-
 /// The loss to judge by, which is stored in both plans; none where the runs were not trained to a loss.
 std::optional<double> loss_of(const CompareOptions& options, Results& base, Results& next) {
   const auto of_base = number_at(base.plan, "until_loss"), of_next = number_at(next.plan, "until_loss");
@@ -63,20 +57,16 @@ int compare_files(CompareOptions& options) {
   const std::optional<double> loss = loss_of(options, base_steps, next_steps);
   if (joined && !loss)
     throw InputError("--steps-from: the two were not trained until a loss; give --until-loss");
-  Limits limits;
-  if (loss) {
-    limits = options.verdict.limits(*loss);
-    if (joined) limits.base_times = &base, limits.next_times = &next;
-  } else {
-    require_comparable(base, next);
-    limits = options.verdict.limits(next.context, next.plan);
-  }
+  if (!loss) require_comparable(base, next);  // before the noise is read
+  Limits limits = options.verdict.limits(loss, next.context, next.plan);
+  if (joined) limits.base_times = &base, limits.next_times = &next;
   Comparison comparison = compare(base_steps, next_steps, limits);
   std::error_code none;
   if (std::filesystem::equivalent(options.base, options.next, none))
     comparison.notes.emplace_back("BASE and NEW are the same file: of course nothing differs.");
+  const auto same = [&](const char* key) { return text_at(base.context, key) == text_at(next.context, key); };
   comparison.notes.emplace_back(
-      of_one_gate(base, next)
+      is_of_a_gate(base) && same("command_line") && same("host") && same("time")
           ? "One gate measured the two, in turns."
           : "No gate is known to have measured the two in turns, as `stepladder gate` does: what the machine "
             "did in between counts as change.");

@@ -13,8 +13,7 @@ namespace {
 
 std::string rungs() {
   std::vector<std::string> names;
-  for (const Ladder& ladder : our_ladders())
-    for (const Rung& rung : ladder.rungs) names.push_back(rung.name);
+  for (const Ladder& ladder : our_ladders()) append(names, texts_of(ladder.rungs, &Rung::name));
   return join(names, " ");
 }
 
@@ -23,10 +22,7 @@ std::string values_of(const Option& option) {
   if (option.name == "rungs" || option.name == "RUNG" || option.name == "A" || option.name == "B")
     return rungs();
   if (option.name == "model") return join(Config::names(), " ");
-  std::vector<std::string> names = option.allowed.choices;
-  if (option.name == "preset")
-    for (const Preset& preset : presets()) names.emplace_back(preset.name);
-  return join(names, " ");
+  return join(option.name == "preset" ? texts_of(presets(), &Preset::name) : option.allowed.choices, " ");
 }
 
 /// Shell code for one command that sets `words` to the words that may stand at the cursor.

@@ -1,6 +1,5 @@
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "bench/report/report.h"
 #include "bench/results/file.h"
 #include "bench/run/child.h"
+#include "model/environment.h"
 
 namespace stepladder {
 namespace {
@@ -41,11 +41,6 @@ std::string source_of(const Rung& rung, const Ladder& of) {
   return path;
 }
 
-bool wants_colour() {
-  const char* const no_colour = std::getenv("NO_COLOR");
-  return ::isatty(STDOUT_FILENO) != 0 && (no_colour == nullptr || *no_colour == '\0');
-}
-
 /// The escape sequence that colours a line of a unified diff.
 const char* colour_of(std::string_view line) {
   if (line.starts_with("---") || line.starts_with("+++")) return "\033[1m";
@@ -68,7 +63,7 @@ std::string started_by(const Rung& rung) {
 /// Prints the unified diff of the sources and, for a ladder file's rungs, how their commands differ. Throws
 /// Error when `diff` cannot be run.
 void print_diff(const Rung& before, const Rung& after, const Ladder& of) {
-  const bool coloured = wants_colour();
+  const bool coloured = ::isatty(STDOUT_FILENO) != 0 && environment_variable("NO_COLOR").empty();
   bool differ = false;
   if (!of.built_in() && started_by(before) != started_by(after)) {
     print("- " + started_by(before), coloured);

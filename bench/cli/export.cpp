@@ -57,19 +57,17 @@ std::string json_text(const std::vector<Part>& parts) {
   return dump(json) + "\n";
 }
 
-std::string short_text(std::vector<Part> parts) {
-  std::string text;
-  for (Part& part : parts) {
-    part.results = shortened(std::move(part.results));
-    text += lines_of(part);
-  }
-  return text;
-}
-
 std::string text_in(const ExportOptions& options) {
   const std::string &path = options.results, format = options.format_of_out();
   if (format == "json") return json_text(load_measured_parts(path));
-  if (format == "short") return short_text(load_measured_parts(path));
+  if (format == "short") {
+    std::string text;
+    for (std::vector<Part> parts = load_measured_parts(path); Part & part : parts) {
+      part.results = shortened(std::move(part.results));
+      text += lines_of(part);
+    }
+    return text;
+  }
   const Results results = load_measured(path);
   if (format == "csv") return csv(results);
   const Json json = google_benchmark(results);

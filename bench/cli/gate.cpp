@@ -8,8 +8,10 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 
+#include "bench/base/process.h"
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/cli/measure.h"
@@ -71,9 +73,6 @@ struct Contender {
   bool has(const Rung& rung) const {
     return ladder.built_in() ? is_built(rung, place) : ladder.listed(rung.name) != nullptr;
   }
-  Program program(const Rung& rung, const std::string& python) const {
-    return programs(ladder, {rung.name}, {}, python, place).front();
-  }
 };
 
 /// The contender at `place`: a build's bin/ or a ladder file, where `ladder_file` is empty or the name of a
@@ -120,8 +119,7 @@ std::vector<Rung> common_rungs(const GateOptions& options, const Contender& base
       row.reason = in_base ? "only in BASE" : in_next ? "only in NEW" : "in neither folder";
     }
   }
-  std::vector<std::string> which;
-  for (const ComparedRow& row : missing) which.push_back(cat(row.variant, " is ", row.reason));
+  const auto which = texts_of(missing, [](const auto& row) { return cat(row.variant, " is ", row.reason); });
   // A rung asked for by name must be measured: leaving it out would pass what nobody has measured.
   if (!rungs.empty() && !missing.empty() && !all)
     throw Error("not comparable: " + join(which, ", "), kExitNotComparable);
@@ -159,7 +157,8 @@ Side side_of(const GateOptions& options, const Contender& contender, const std::
   // NEW gets BASE's workload, and the batch that BASE finds: different work can't be compared.
   if (other) side.plan.ladder.workload = other->ladder.workload;
   for (const Rung& rung : rungs) {
-    Program program = contender.program(rung, options.measure.python);
+    Program program =
+        programs(contender.ladder, {rung.name}, {}, options.measure.python, contender.place).front();
     if (other) program.batch = BatchSize::usual;
     side.plan.programs.push_back(std::move(program));
   }
@@ -171,55 +170,37 @@ Side side_of(const GateOptions& options, const Contender& contender, const std::
   return side;
 }
 
-/// The folder where both sides keep the GEMM algorithms that they find. Sides whose timed code is equal share
-/// a file there, since the luck of two searches would otherwise count as a change; other sides have a file
-/// each.
-std::string shared_cache(const GateOptions& options, const std::string& place) {
-  return options.cache.value_or(cat(place, "/algorithms"));
-}
-
-/// Removes what earlier gates left in a folder that the user did not name.
-void empty_cache(const GateOptions& options, const std::string& folder) {
-  if (options.cache) return;
+/// Removes the algorithms that earlier gates left in a folder.
+void empty_cache(const std::string& folder) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error))
     if (entry.path().extension() == ".json") fs::remove(entry.path(), error);
 }
 
-/// The folder for the results, which no other gate can use while this object lives: it is locked, where its
-/// file system has locks.
-class ResultsFolder {
- public:
-  /// Takes the folder `named`, or the first of reports/gate, reports/gate-2, ... that no other gate has.
-  /// Throws InputError.
-  explicit ResultsFolder(const std::optional<std::string>& named) {
-    constexpr int kMost = 1000;  // gates at once
-    for (int i = 1; i <= kMost; ++i) {
-      path_ = named.value_or(i == 1 ? "reports/gate" : cat("reports/gate-", i));
-      std::error_code error;
-      fs::create_directories(path_, error);
-      folder_ = Fd(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-      if (!folder_.open())  // the folder is missing if it could not be made
-        throw InputError(
-            cat(path_, ": ", error ? error.message() : std::strerror(errno), "; name another --results"));
-      if (::flock(folder_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-      if (named) break;
-    }
-    throw InputError(cat(path_, " is being written by another gate: wait for it, or name another --results"));
+/// The folder for the results: the one `named`, or the first of reports/gate, reports/gate-2, ... that no
+/// other gate has. No other gate can use it while it is open: it is locked, where its file system has locks.
+/// Throws InputError.
+std::pair<std::string, Fd> results_folder(const std::optional<std::string>& named) {
+  constexpr int kMost = 1000;  // gates at once
+  std::string path;
+  for (int i = 1; i <= kMost; ++i) {
+    path = named.value_or(i == 1 ? "reports/gate" : cat("reports/gate-", i));
+    std::error_code error;
+    fs::create_directories(path, error);
+    Fd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!folder.open())  // the folder is missing if it could not be made
+      throw InputError(
+          cat(path, ": ", error ? error.message() : std::strerror(errno), "; name another --results"));
+    if (::flock(folder.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+      return {path, std::move(folder)};
+    if (named) break;
   }
-  const std::string& path() const { return path_; }
+  throw InputError(cat(path, " is being written by another gate: wait for it, or name another --results"));
+}
 
- private:
-  std::string path_;
-  Fd folder_;
-};
-
-/// Whether it is too late to start a further pair.
-using Late = std::function<bool()>;
-
-/// Measures pairs until every row has a verdict, or until the pairs or the time are used up.
+/// Measures pairs until every row has a verdict, the pairs are used up, or it is too late to start another.
 Comparison measure(const GateOptions& options, const Side& base, const Side& next, PairedRuns& pairs,
-                   const Limits& limits, const Late& too_late) {
+                   const Limits& limits, const std::function<bool()>& too_late) {
   const auto first = static_cast<size_t>(options.pairs);
   Looks looks(first, static_cast<size_t>(options.max_pairs), limits);
   for (;;) {
@@ -250,19 +231,16 @@ Comparison measure(const GateOptions& options, const Side& base, const Side& nex
 
 /// The line "20 comparisons: 19 PASS, 1 INCONCLUSIVE."
 std::string tally(const std::vector<ComparedRow>& rows) {
-  std::vector<std::string> counts;
-  for (Verdict verdict : {Verdict::pass, Verdict::faster, Verdict::regression, Verdict::slower,
-                          Verdict::inconclusive, Verdict::not_told_apart, Verdict::failed, Verdict::skipped})
-    if (const auto n = std::ranges::count(rows, verdict, &ComparedRow::verdict))
-      counts.push_back(cat(n, " ", name_of(verdict)));
-  return cat(rows.size(), rows.size() == 1 ? " comparison: " : " comparisons: ", join(counts, ", "), ".");
+  std::map<Verdict, int64_t> counts;
+  for (const ComparedRow& row : rows) ++counts[row.verdict];
+  const auto text = [](const auto& count) { return cat(count.second, " ", name_of(count.first)); };
+  return cat(counted(std::ssize(rows), "comparison"), ": ", join(texts_of(counts, text), ", "), ".");
 }
 
 /// Adds to `all` the rows of `more`, and the notes that `all` doesn't have yet.
-void add(Comparison& all, Comparison more) {
+void add(Comparison& all, const Comparison& more) {
   append(all.rows, more.rows);
-  more.rows.clear();
-  for (std::string& note : more.notes) add_once(all.notes, note);
+  for (const std::string& note : more.notes) add_once(all.notes, note);
   all.base = more.base;
   all.next = more.next;
   all.device = more.device;
@@ -291,14 +269,6 @@ void begin(Side& side, const std::string& file, const std::string& cache, Json c
                                             Existing::overwrite, "", "gate again");
 }
 
-/// Tells on stderr which pairs an interrupted gate has kept of its first repetition.
-void tell_kept(int64_t pairs, const std::string& place) {
-  if (pairs == 0) return;
-  notice(cat(pairs, pairs == 1 ? " finished pair is" : " finished pairs are", " kept: `",
-             shell_line({"stepladder", "compare", place + "/base.jsonl", place + "/new.jsonl"}),
-             "` compares them"));
-}
-
 /// Checks that both ladders are ours, or both are ladder files, and that their names are equal. Throws Error.
 void require_same_kind(const GateOptions& options, const Contender& base, const Contender& next) {
   if (base.ladder.built_in() != next.ladder.built_in())
@@ -307,12 +277,6 @@ void require_same_kind(const GateOptions& options, const Contender& base, const 
   if (base.ladder.name != next.ladder.name)
     throw Error(cat("not comparable: BASE's ladder is ", base.ladder.name, ", NEW's ", next.ladder.name,
                     ": two builds of one ladder have its name"),
-                kExitNotComparable);
-}
-void require_same_model(const Plan& base, const Plan& next) {
-  if (base.settings.model != next.settings.model)
-    throw Error(cat("not comparable: BASE trains ", *base.settings.model, ", NEW ", *next.settings.model,
-                    ": the two ladders have other models"),
                 kExitNotComparable);
 }
 
@@ -330,37 +294,41 @@ int gate(GateOptions& options) {
   const DeviceProbe probe = require_device(options.measure.rung.backend, options.measure.rung.device);
   Side base = side_of(options, base_contender, rungs, probe, nullptr);
   Side next = side_of(options, next_contender, rungs, probe, &base.plan);
-  require_same_model(base.plan, next.plan);
-  const ResultsFolder folder(options.results);
+  if (const auto& was = base.plan.settings.model, &is = next.plan.settings.model; was != is)
+    throw Error(
+        cat("not comparable: BASE trains ", *was, ", NEW ", *is, ": the two ladders have other models"),
+        kExitNotComparable);
+  const auto [folder, lock] = results_folder(options.results);
   options.verdict.check_files();
   const InterruptGuard guard;
   const auto start = std::chrono::steady_clock::now();
-  const Late too_late = [&] {
-    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
-    return max_time && spent.count() > *max_time;
-  };
-  const Limits limits = options.measure.until_loss
-                            ? options.verdict.limits(*options.measure.until_loss)
-                            : options.verdict.limits(context_of(base_contender, probe), base.plan.json());
+  const auto too_late = [&] { return max_time && ms_since(start) * 1e-3 > *max_time; };
+  const Limits limits =
+      options.verdict.limits(options.measure.until_loss, context_of(base_contender, probe), base.plan.json());
   Comparison comparison;
   std::exception_ptr stopped;
   for (int64_t time = 1; time <= options.repeat; ++time) {
-    const std::string place = options.repeat == 1 ? folder.path() : cat(folder.path(), "/", time);
-    const std::string cache = shared_cache(options, place);
+    const std::string place = options.repeat == 1 ? folder : cat(folder, "/", time);
+    // Sides whose timed code is equal share a file of GEMM algorithms, since the luck of two searches would
+    // otherwise count as a change; other sides have a file each.
+    const std::string cache = options.cache.value_or(place + "/algorithms");
     const Json context = context_of(base_contender, probe);
     Json other = context_of(next_contender, probe);
     other["time"] = context["time"];  // equal times tell `compare` that one gate measured both
     begin(base, cat(place, "/base.jsonl"), cache, context, options.verdict);
     begin(next, cat(place, "/new.jsonl"), cache, std::move(other), options.verdict);
-    empty_cache(options, cache);
+    if (!options.cache) empty_cache(cache);
     PairedRuns pairs(base, next);
     try {
       Comparison one = measure(options, base, next, pairs, limits, too_late);
       for (ComparedRow& row : one.rows) row.repetition = options.repeat == 1 ? 0 : time;
-      add(comparison, std::move(one));
+      add(comparison, one);
     } catch (const std::exception&) {  // the verdicts of earlier repetitions stand
       if (time == 1) {
-        tell_kept(pairs.pairs(), place);
+        if (const size_t kept = pairs.pairs(); kept > 0)
+          notice(cat(kept, kept == 1 ? " finished pair is" : " finished pairs are", " kept: `",
+                     shell_line({"stepladder", "compare", place + "/base.jsonl", place + "/new.jsonl"}),
+                     "` compares them"));
         throw;
       }
       stopped = std::current_exception();
@@ -382,7 +350,7 @@ int gate(GateOptions& options) {
   if (options.repeat > 1) comparison.notes.push_back(tally(comparison.rows));
   if (base_contender.ladder.workload != next_contender.ladder.workload)
     comparison.notes.emplace_back("NEW's ladder has another workload: both were measured on BASE's.");
-  comparison.notes.push_back(cat("The runs are kept in ", folder.path(), "."));
+  comparison.notes.push_back(cat("The runs are kept in ", folder, "."));
   comparison.base = cat(options.base, ", ", comparison.base);
   comparison.next = cat(options.next, ", ", comparison.next);
   append(comparison.rows, missing);

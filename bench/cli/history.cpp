@@ -34,11 +34,6 @@ struct HistoryOptions {
 
 const std::set<std::string> kExtensions = {".json", ".jsonl", ".gz"};
 
-/// The results in a file; in a file with several parts, those of the part called "ladder".
-Results ladder_in(const std::string& path) {
-  return load_measured(load_parts(path).size() > 1 ? path + ":ladder" : path);
-}
-
 int show_history(HistoryOptions& options) {
   if (options.format != "text" && options.out != HistoryOptions().out)
     throw InputError(
@@ -55,7 +50,9 @@ int show_history(HistoryOptions& options) {
   std::vector<std::string> skipped;
   for (const std::string& path : paths) {
     try {
-      files.emplace_back(fs::path(path).filename().string(), ladder_in(path));
+      const bool several = load_parts(path).size() > 1;  // of these, the part called "ladder" counts
+      files.emplace_back(fs::path(path).filename().string(),
+                         load_measured(several ? path + ":ladder" : path));
     } catch (const Error& e) {  // such as a file whose rows mix configurations
       skipped.emplace_back(e.what());
     }

@@ -3,7 +3,6 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
-#include <optional>
 
 #include "bench/base/place.h"
 #include "bench/base/table.h"
@@ -29,12 +28,12 @@ struct ListOptions {
   }
 };
 
-/// The number of lines of the file that `diff` shows for a rung; nothing where that file is not here.
-std::optional<int64_t> lines_of(const Ladder& ladder, const Rung& rung) {
+/// The number of lines of the file that `diff` shows for a rung; kNone where that file is not here.
+std::string lines_of(const Ladder& ladder, const Rung& rung) {
   const std::string file = cat(ladder.built_in() ? shared_dir() : ladder.folder, '/', rung.shown);
   std::ifstream text(file);
-  if (!text || std::filesystem::is_directory(file)) return std::nullopt;
-  return std::count(std::istreambuf_iterator<char>(text), {}, '\n');
+  if (!text || std::filesystem::is_directory(file)) return kNone;
+  return cat(std::count(std::istreambuf_iterator<char>(text), {}, '\n'));
 }
 
 int list(ListOptions& options) {
@@ -53,9 +52,8 @@ int list(ListOptions& options) {
                {"runs here", Align::left}});
   for (const Rung& rung : ladder.rungs) {
     const std::string why_not = reason(rung);
-    const std::optional<int64_t> lines = lines_of(ladder, rung);
     table.add({rung.name, rung.changes, rung.math ? name_of(*rung.math) : kNone,
-               rung.requirement().empty() ? kNone : rung.requirement(), lines ? cat(*lines) : kNone,
+               rung.requirement().empty() ? kNone : rung.requirement(), lines_of(ladder, rung),
                why_not.empty()       ? "yes"
                : probe.error.empty() ? "no: " + why_not
                                      : "no"});  // the probe's error stands above the table

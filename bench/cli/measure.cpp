@@ -281,6 +281,12 @@ double duration_s(const std::string& text) {
   return *value * scale;
 }
 
+Option peer_option(std::vector<std::string>& peers) {
+  return {"peer", &peers, "PEER",
+          "another ladder to measure beside it: pytorch, llmc=PATH of train_gpt2cu, stepladder, or its file",
+          MeasureOptions::kPlan};
+}
+
 Option part_option(std::string& part, const char* group) {
   return {"part", &part, "NAME", "what this is called in a FILE of several; \"name: about\" describes it too",
           group};
@@ -306,10 +312,9 @@ std::vector<Option> MeasureOptions::device_options() {
 }
 
 std::vector<Option> MeasureOptions::workload_options(std::vector<Option> plan) {
-  std::vector<std::string> names;
-  for (const Preset& p : presets()) names.emplace_back(p.name);
   const std::vector<Option> first = {
-      {"preset", &preset, "NAME", cat("one of ", join(names, ", "), "; default: by the device"), kPlan},
+      {"preset", &preset, "NAME",
+       cat("one of ", join(texts_of(presets(), &Preset::name), ", "), "; default: by the device"), kPlan},
       {"rungs", &rungs, "LIST", "such as 01,02_tf32, 02-05, or all", kPlan}};
   const std::vector<Option> workload = {
       {"model", &rung.model, "NAME", cat("one of ", join(Config::names(), ", ")), kWorkload},

@@ -62,6 +62,8 @@ struct MeasureOptions {
   Ladder ladder_asked() const;
 };
 
+/// The option --peer of commands that measure other ladders too.
+Option peer_option(std::vector<std::string>& peers);
 /// The option --part of commands that add to a results file.
 Option part_option(std::string& part, const char* group);
 

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "bench/base/process.h"
 #include "bench/base/statistics.h"
 #include "bench/base/table.h"
 #include "bench/base/text.h"
@@ -57,14 +58,14 @@ Cost alone(const Workload& workload) {
   const auto start = std::chrono::steady_clock::now();
   const ChildEnd end =
       run_child(command, Channel::events, workload.timeout_s, [](std::string_view) { return true; });
-  const std::chrono::duration<double, std::milli> wall = std::chrono::steady_clock::now() - start;
+  const double wall_ms = ms_since(start);
   if (!end.ok() || !fs::exists(file.path))
     throw Error(cat(workload.program.variant, " by itself fails", end.last_words()));
   const auto ms = load_json(file.path).get<std::vector<double>>();
   if (std::ssize(ms) != workload.steps)
     throw Error(cat(workload.program.variant, " by itself made ", ms.size(), " steps"));
   return {median(std::span(ms).subspan(static_cast<size_t>(workload.warmup))),
-          std::accumulate(ms.begin(), ms.end(), wall.count(), std::minus())};
+          std::accumulate(ms.begin(), ms.end(), wall_ms, std::minus())};
 }
 
 Cost under_harness(const Workload& workload, Progress& progress) {

@@ -7,12 +7,12 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iostream>
 #include <map>
-#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -67,13 +67,6 @@ void name_device(Json& file) {
   on.context = file.value("context", Json::object());
   if (on.device().is_object() && on.device().contains("name"))
     file["context"]["device"]["name"] = on.device_model();
-}
-
-/// The JSON of a results file that charts are drawn from, with the numbers computed from its runs.
-Json chart_json(const MeasuredFile& file) {
-  Json json = results_file_json(file.findings);
-  json["report"] = {{"name", file.name}, {"path", file.path}};
-  return json;
 }
 
 /// A profile, with the device's dense peaks in TFLOP/s where they are known.
@@ -180,16 +173,18 @@ class Given {
   }
 
   /// What charts are drawn from: results, then profiles and a history, which is made from several results
-  /// where none was given. May move the results out of this object.
-  std::vector<Json> charts() {
+  /// where none was given.
+  std::vector<Json> charts() const {
     std::vector<Json> all;
-    for (const MeasuredFile& file : files_) all.push_back(chart_json(file));
+    for (const MeasuredFile& file : files_) {
+      all.push_back(results_file_json(file.findings));
+      all.back()["report"] = {{"name", file.name}, {"path", file.path}};
+    }
     append(all, others_);
     for (Json& file : all) name_device(file);
     if (files_.size() < 2 || has_history_) return all;
     std::vector<std::pair<std::string, Results>> named;
-    for (MeasuredFile& file : files_)
-      named.emplace_back(file.name, std::move(*results_.at(&file.findings.results())));
+    for (const MeasuredFile& file : files_) named.emplace_back(file.name, file.findings.results());
     all.push_back(to_json(history_of(std::move(named), kMinLimit)));
     return all;
   }
@@ -210,10 +205,8 @@ class Given {
       others_.push_back(profile_json(std::move(part.profile)));
       others_.back()["report"] = {{"name", name}, {"path", path}};
     } else if (!part.results.runs.empty()) {
-      auto results = std::make_unique<Results>(std::move(part.results));
-      files_.push_back({path, name, part.about, Findings(*results)});
-      const Results* key = results.get();
-      results_.emplace(key, std::move(results));
+      results_.push_back(std::move(part.results));
+      files_.push_back({path, name, part.about, Findings(results_.back())});
     } else if (part.name.empty()) {
       throw InputError(
           cat(path, ": no run in it has finished: `stepladder resume ", path, "` goes on with it"));
@@ -233,8 +226,8 @@ class Given {
 
   std::vector<MeasuredFile> files_;
   std::vector<Section> trials_;
-  std::map<const Results*, std::unique_ptr<Results>> results_;  // owns what files_ refers to
-  std::vector<Json> others_;                                    // profiles and histories
+  std::deque<Results> results_;  // owns what files_ refers to: a deque never moves its elements
+  std::vector<Json> others_;     // profiles and histories
   std::set<std::string> seen_;
   bool has_history_ = false;
 };

@@ -58,8 +58,7 @@ std::vector<Starts> starts_of(const std::vector<std::string>& words) {
 
 void erase(std::vector<std::string>& words, const Starts& option) {
   const auto begin = words.begin() + static_cast<std::ptrdiff_t>(option.at);
-  words.erase(begin, begin + std::min(std::ssize(words) - static_cast<std::ptrdiff_t>(option.at),
-                                      static_cast<std::ptrdiff_t>(option.size)));
+  words.erase(begin, begin + static_cast<std::ptrdiff_t>(option.size));
 }
 
 /// Removes doubles of options that start programs: from `more`, the user's words, if `command`, the file's

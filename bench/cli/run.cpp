@@ -23,13 +23,7 @@ struct RunOptions {
   std::vector<Option> options() {
     constexpr const char *kPlan = MeasureOptions::kPlan, *kLoss = MeasureOptions::kLoss;
     return measure.options(
-        measure.ladder_options() +
-        std::vector<Option>{
-            {"peer", &peers, "PEER",
-             "another ladder to measure beside it: pytorch, llmc=PATH of train_gpt2cu, stepladder, or its "
-             "file",
-             kPlan}} +
-        measure.device_options() +
+        measure.ladder_options() + std::vector<Option>{peer_option(peers)} + measure.device_options() +
         std::vector<Option>{
             {"seeds", &measure.seeds, "N",
              "train for --steps from each of so many seeds, in place of --rounds, and evaluate what was "

@@ -4,7 +4,6 @@
 #include "bench/cli/commands.h"
 #include "bench/plan/ladder.h"
 #include "bench/plan/programs.h"
-#include "bench/plan/settings.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
 

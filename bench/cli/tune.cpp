@@ -6,13 +6,12 @@
 #include <map>
 #include <set>
 
+#include "bench/base/process.h"
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/cli/measure.h"
 #include "bench/plan/ladder_file.h"
 #include "bench/report/trials.h"
-#include "bench/run/child.h"
-#include "bench/run/child_report.h"
 #include "bench/run/placeholders.h"
 #include "bench/run/progress.h"
 
@@ -92,11 +91,6 @@ std::vector<Schedule> schedules(const TuneOptions& options) {
   return all;
 }
 
-/// Whether a program takes a rung's options, so that it can be told warm-up and decay.
-bool takes_schedule(const Program& program) {
-  return uses(program, "arguments");
-}
-
 /// The options of `run` that measure a trial of a program, as a part of the file.
 MeasureOptions trial_of(const TuneOptions& options, const Program& program, const Schedule& schedule) {
   MeasureOptions trial = options.measure;
@@ -105,7 +99,7 @@ MeasureOptions trial_of(const TuneOptions& options, const Program& program, cons
   trial.rung.lr = static_cast<float>(schedule.lr);
   trial.part =
       cat(Trial::kPart, program.variant, "_lr", number_text(trial.rung.lr), "_steps", schedule.steps);
-  if (takes_schedule(program)) {
+  if (uses(program, "arguments")) {  // a rung's options, which tell of warm-up and decay
     trial.rung.warmup_lr_steps = schedule.warmup;
     trial.rung.decay_steps = schedule.steps;
     trial.rung.min_lr = static_cast<float>(schedule.lr * schedule.share);
@@ -146,7 +140,8 @@ Kept kept_in(const MeasureOptions& asked) {
 /// Checks, before the first trial, the workload, and that each option is some trainer's. Throws InputError.
 void check(const TuneOptions& options, const std::vector<Program>& trainers, const Schedule& first, Plan plan,
            const DeviceProbe& probe) {
-  const auto told = std::ranges::find_if(trainers, takes_schedule);
+  const auto told =
+      std::ranges::find_if(trainers, [](const Program& program) { return uses(program, "arguments"); });
   if (told == trainers.end() &&
       (options.warmups != TuneOptions().warmups || options.decays != TuneOptions().decays))
     throw InputError(

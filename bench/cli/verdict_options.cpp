@@ -34,16 +34,6 @@ std::vector<Option> VerdictOptions::options() {
       wide_option(wide, kVerdict)};
 }
 
-Limits VerdictOptions::limits(double until_loss) const {
-  if (threshold || !noise.empty() || energy_threshold != VerdictOptions().energy_threshold)
-    throw InputError(
-        "--threshold, --energy-threshold and --noise are of the time of a step; the seconds to a loss have "
-        "no limit: leave them out");
-  Limits limits;
-  limits.until_loss = until_loss;
-  return limits;
-}
-
 std::string VerdictOptions::format_of(const std::string& file) const {
   for (const auto& [ending, name] :
        {std::pair(".md", "markdown"), std::pair(".json", "json"), std::pair(".xml", "junit")})
@@ -65,8 +55,13 @@ void VerdictOptions::check_apart(const std::string& file) const {
       throw InputError(cat("--out ", report, " is where the runs are kept: name another file"));
 }
 
-Limits VerdictOptions::limits(const Json& context, const Json& plan) const {
+Limits VerdictOptions::limits(std::optional<double> until_loss, const Json& context, const Json& plan) const {
+  if (until_loss && (threshold || !noise.empty() || energy_threshold != VerdictOptions().energy_threshold))
+    throw InputError(
+        "--threshold, --energy-threshold and --noise are of the time of a step; the seconds to a loss have "
+        "no limit: leave them out");
   Limits limits;
+  limits.until_loss = until_loss;
   limits.threshold = threshold ? *threshold / 100 : kMinLimit;
   limits.cycles = threshold ? *threshold / 100 : cycles_limit;
   limits.cycles_other_algorithms = threshold ? *threshold / 100 : kMinCyclesLimitOtherAlgorithms;

@@ -25,11 +25,10 @@ struct VerdictOptions {
 
   std::vector<Option> options();
 
-  /// Limits for results of `context` and `plan`. Throws InputError for a damaged noise file, and Error with
-  /// kExitNotComparable for one that has expired.
-  Limits limits(const Json& context, const Json& plan) const;
-  /// Limits for runs until a loss. Throws InputError where a limit on the time of a step was set.
-  Limits limits(double until_loss) const;
+  /// Limits for results of `context` and `plan`, or for runs until a loss. Throws InputError for a damaged
+  /// noise file, and for a limit on the time of a step where runs are until a loss; Error with
+  /// kExitNotComparable for a noise file that has expired.
+  Limits limits(std::optional<double> until_loss, const Json& context, const Json& plan) const;
 
   /// Checks the files of --out. Throws InputError if one can't be written, or is of another kind.
   void check_files() const;

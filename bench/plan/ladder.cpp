@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 
+#include "bench/base/json_fields.h"
 #include "bench/base/text.h"
 #include "bench/results/json.h"
 #include "bench/run/placeholders.h"
@@ -30,35 +31,14 @@ MathMode math_mode(const std::string& name) {
   throw InputError(cat("unknown math ", Json(name).dump(), ": fp32, tf32, half or fp8"));
 }
 
-/// A field of a row; nothing where it is missing or null. Throws InputError naming it where it is of another
-/// type.
-template <class T>
-std::optional<T> field_if(const Json& row, const char* key, const char* kind) {
-  const auto found = row.find(key);
-  if (found == row.end() || found->is_null()) return std::nullopt;
-  try {
-    if (std::is_same_v<T, double> && !found->is_number()) throw InputError(cat(key, " is not ", kind));
-    return found->get<T>();
-  } catch (const Json::exception&) {
-    throw InputError(cat(key, " is not ", kind));
-  }
-}
-
-template <class T>
-T field_at(const Json& row, const char* key, const char* kind) {
-  if (const auto value = field_if<T>(row, key, kind)) return *value;
-  throw InputError(cat(key, " is missing: ", kind));
-}
-
-std::optional<std::string> text_if(const Json& row, const char* key) {
-  return field_if<std::string>(row, key, "a text");
-}
-
 using Words = std::vector<std::string>;
-constexpr const char* kWords = "a list of texts, a word each";
+
+std::string text_or_none(const Json& row, const char* key) {
+  return field_if<std::string>(row, key).value_or("");
+}
 
 Words words_at(const Json& row, const char* key) {
-  return field_if<Words>(row, key, kWords).value_or(Words());
+  return field_if<Words>(row, key).value_or(Words());
 }
 
 /// A field's whole number from `least` to `most`; nothing where the field is missing.
@@ -73,15 +53,6 @@ std::optional<int64_t> count_if(const Json& row, const char* key, int64_t least 
 
 int count_at(const Json& row, const char* key, int fallback, int64_t least, int64_t most) {
   return static_cast<int>(count_if(row, key, least, most).value_or(fallback));
-}
-
-/// Checks that all keys of an object are in `known`. Throws InputError for another key, with the nearest
-/// known one.
-void check_keys(const Json& object, const std::vector<std::string>& known) {
-  for (const auto& [key, value] : object.items())
-    if (std::ranges::find(known, key) == known.end())
-      throw InputError(
-          cat("unknown key '", printable(key, 60), "': did you mean '", nearest(key, known), "'?"));
 }
 
 /// Checks that `name` can be a path's part, a list's item and a table's cell. Throws InputError if it can't.
@@ -156,12 +127,12 @@ Rung rung_from(const Json& row, bool ours) {
   if (!row.is_object()) throw InputError("it is no object");
   check_keys(row, ours ? kOurKeys : kFileKeys);
   Rung rung;
-  rung.name = field_at<std::string>(row, "name", "a text");
+  rung.name = field_at<std::string>(row, "name");
   check_name(rung.name);
-  rung.trainer = text_if(row, "trainer").value_or(rung.name);
-  rung.group = text_if(row, "group").value_or("");
-  rung.parent = text_if(row, "parent").value_or("");
-  rung.changes = field_at<std::string>(row, "changes", "a text");
+  rung.trainer = field_if<std::string>(row, "trainer").value_or(rung.name);
+  rung.group = text_or_none(row, "group");
+  rung.parent = text_or_none(row, "parent");
+  rung.changes = field_at<std::string>(row, "changes");
   if (row.contains("requires")) {
     if (!row["requires"].is_object()) throw InputError("requires is not an object");
     check_keys(row["requires"], {"compute_capability", "devices"});
@@ -169,9 +140,8 @@ Rung rung_from(const Json& row, bool ours) {
     rung.devices = count_at(row["requires"], "devices", 1, 1, kMaxDevices);
   }
   if (!ours) rung.math.reset();
-  if (const auto math = text_if(row, "math")) rung.math = math_mode(*math);
-  rung.tolerance =
-      field_if<double>(row, "tolerance", "a number").value_or(std::numeric_limits<double>::infinity());
+  if (const auto math = field_if<std::string>(row, "math")) rung.math = math_mode(*math);
+  rung.tolerance = field_if<double>(row, "tolerance").value_or(std::numeric_limits<double>::infinity());
   if (!(rung.tolerance >= 0.0)) throw InputError("its tolerance is negative");
   rung.diff_budget = count_at(row, "diff_budget", 0, 0, kMaxWorkload);
   if (const Json batch = row.value("batch", Json()); batch == "largest") {
@@ -182,24 +152,24 @@ Rung rung_from(const Json& row, bool ours) {
     rung.batch = BatchSize::own;
     rung.own_batch = *count_if(row, "batch", 1);
   }
-  rung.beside = field_if<bool>(row, "beside", "true or false").value_or(false);
-  rung.sharded = field_if<bool>(row, "sharded", "true or false").value_or(false);
-  rung.needs = text_if(row, "needs").value_or("");
-  rung.subsumed_by = text_if(row, "subsumed_by").value_or("");
+  rung.beside = field_if<bool>(row, "beside").value_or(false);
+  rung.sharded = field_if<bool>(row, "sharded").value_or(false);
+  rung.needs = text_or_none(row, "needs");
+  rung.subsumed_by = text_or_none(row, "subsumed_by");
   rung.native = ours;
   if (ours) rung.command = {cat("{bin}/", rung.trainer), "{arguments}"};
   if (ours) return rung;
-  rung.command = field_at<Words>(row, "command", kWords);
+  rung.command = field_at<Words>(row, "command");
   if (rung.command.empty()) throw InputError("command is empty");
   append(rung.command, words_at(row, "arguments"));
-  for (const auto& [name, value] :
-       field_if<std::map<std::string, std::string>>(row, "environment", "an object of texts")
-           .value_or(std::map<std::string, std::string>())) {
+  const Json environment = field_if<Json>(row, "environment").value_or(Json::object());
+  for (const auto& [name, value] : environment.items()) {
+    if (!value.is_string()) throw InputError(cat("environment: ", printable(name, 60), " is not a string"));
     if (name.empty() || name.find('=') != std::string::npos)
       throw InputError(cat("environment: '", printable(name, 60), "' is no name of a variable"));
-    rung.environment.push_back(cat(name, "=", value));
+    rung.environment.push_back(cat(name, "=", value.get<std::string>()));
   }
-  rung.shown = text_if(row, "source").value_or("");
+  rung.shown = text_or_none(row, "source");
   rung.sources = words_at(row, "sources");
   if (!rung.shown.empty()) rung.sources.insert(rung.sources.begin(), rung.shown);
   rung.version = words_at(row, "version");
@@ -212,8 +182,8 @@ Rung rung_from(const Json& row, bool ours) {
 Switch switch_from(const Json& json) {
   if (!json.is_object()) throw InputError("it is no object");
   check_keys(json, {"name", "changes", "on", "off", "excludes"});
-  Switch one{.name = field_at<std::string>(json, "name", "a text"),
-             .changes = text_if(json, "changes").value_or(""),
+  Switch one{.name = field_at<std::string>(json, "name"),
+             .changes = text_or_none(json, "changes"),
              .on = words_at(json, "on"),
              .off = words_at(json, "off"),
              .excludes = words_at(json, "excludes")};
@@ -228,17 +198,14 @@ Switch switch_from(const Json& json) {
 void check_switches(const std::vector<Switch>& switches) {
   if (switches.size() > kMaxSwitches)
     throw InputError(cat("switches: ", switches.size(), " are more than ", kMaxSwitches));
-  std::vector<std::string> names;
   for (const Switch& one : switches) {
-    if (std::ranges::count(names, one.name) > 0)
+    if (std::ranges::count(switches, one.name, &Switch::name) > 1)
       throw InputError(cat("switches: ", one.name, " is there twice"));
-    names.push_back(one.name);
-  }
-  for (const Switch& one : switches)
     for (const std::string& other : one.excludes)
-      if (other == one.name || std::ranges::count(names, other) == 0)
+      if (other == one.name || std::ranges::count(switches, other, &Switch::name) == 0)
         throw InputError(
             cat("switches: ", one.name, " excludes ", printable(other, 60), ", which is no other one"));
+  }
 }
 
 /// Replaces {switches} in a command by the words of switches. Throws InputError for an unknown switch, and
@@ -266,10 +233,10 @@ WorkloadDefaults workload_from(const Json& json) {
   if (!json.is_object()) throw InputError("it is no object");
   check_keys(json, {"model", "batch", "seq", "steps", "warmup", "rounds"});
   WorkloadDefaults workload;
-  workload.model = text_if(json, "model");
-  const auto batches = field_if<std::vector<Json>>(json, "batch", "a list of whole numbers");
-  for (const Json& item : batches.value_or(std::vector<Json>()))
-    workload.batch.push_back(*count_if({{"batch", item}}, "batch", 1));
+  workload.model = field_if<std::string>(json, "model");
+  const Json batches = json.value("batch", Json::array());
+  if (!batches.is_array() && !batches.is_null()) throw InputError("batch is not a list of whole numbers");
+  for (const Json& item : batches) workload.batch.push_back(*count_if({{"batch", item}}, "batch", 1));
   workload.seq = count_if(json, "seq", 1);
   workload.steps = count_if(json, "steps", 1);
   workload.warmup = count_if(json, "warmup");
@@ -336,8 +303,7 @@ Ladder ladder_from(const Json& table, const std::string& folder, const std::stri
     Words known = {"name", "workload", "rungs", "switches"};
     if (!ladder.built_in()) append(known, kSharedKeys);
     check_keys(table, known);
-    if (!ladder.built_in() || table.contains("name"))
-      ladder.name = field_at<std::string>(table, "name", "a text");
+    if (!ladder.built_in() || table.contains("name")) ladder.name = field_at<std::string>(table, "name");
     check_name(ladder.name);
     if (!ladder.built_in() && ladder.name != kTime && our_ladder(ladder.name))
       throw InputError(cat("'", ladder.name, "' is what a ladder of ours is called: take another name"));
@@ -446,12 +412,10 @@ const Rung& Ladder::find(const std::string& asked) const {
   if (called.size() > 1)
     throw InputError(cat("'", asked, "' may be ", join(called, " or "), ": give the whole name"));
   if (found) return *found;
-  std::vector<std::string> names;
-  for (const Rung& rung : rungs) names.push_back(rung.name);
-  throw InputError(
-      cat("unknown rung '", printable(asked, 200), "'",
-          suggestion(asked, candidates,
-                     built_in() ? "`stepladder list` names them" : cat("there are ", join(names, ", ")))));
+  throw InputError(cat("unknown rung '", printable(asked, 200), "'",
+                       suggestion(asked, candidates,
+                                  built_in() ? "`stepladder list` names them"
+                                             : cat("there are ", join(texts_of(rungs, &Rung::name), ", ")))));
 }
 
 const Rung* Ladder::listed(const std::string& asked) const {
@@ -494,9 +458,7 @@ std::vector<Rung> Ladder::chosen(const std::vector<std::string>& names) const {
 }
 
 std::vector<std::string> Ladder::switch_names() const {
-  std::vector<std::string> names;
-  for (const Switch& one : switches) names.push_back(one.name);
-  return names;
+  return texts_of(switches, &Switch::name);
 }
 
 Rung Ladder::with(const std::string& rung, const std::vector<std::string>& switches_on) const {

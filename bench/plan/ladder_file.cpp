@@ -1,6 +1,5 @@
 #include "bench/plan/ladder_file.h"
 
-#include <algorithm>
 #include <filesystem>
 
 #include "bench/base/text.h"
@@ -13,9 +12,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Adds the files that a rung's command names to its sources. Throws InputError for an unknown placeholder
-/// and for a missing source.
-void complete(Rung& rung, const std::string& folder) {
+/// Adds the files that a rung's command names to its sources. Throws InputError, naming the rung, for an
+/// unknown placeholder and for a missing source.
+void complete(Rung& rung, const std::string& folder) try {
   for (const auto* words : {&rung.command, &rung.environment, &rung.version})
     for (const std::string& word : *words) check_placeholders(word);
   for (const std::string& source : rung.sources)
@@ -24,6 +23,8 @@ void complete(Rung& rung, const std::string& folder) {
   std::error_code none;
   for (const std::string& word : rung.command)
     if (fs::is_regular_file(fs::path(folder) / word, none)) add_once(rung.sources, word);
+} catch (const InputError& e) {
+  throw InputError(cat(rung.name, ": ", e.what()));
 }
 
 /// Whether JSON is meant to be a ladder file, valid or not.
@@ -46,15 +47,8 @@ Ladder load_ladder(const std::string& path) {
     const fs::path file = fs::is_directory(path) ? fs::path(path) / "ladder.json" : fs::path(path);
     Ladder ladder = ladder_from(load_json_of("a ladder file", file, is_ladder),
                                 fs::absolute(file).parent_path().lexically_normal());
-    const auto check = [&](Rung& rung) {
-      try {
-        complete(rung, ladder.folder);
-      } catch (const InputError& e) {
-        throw InputError(cat(rung.name, ": ", e.what()));
-      }
-    };
-    for (Rung& rung : ladder.rungs) check(rung);
-    if (ladder.switched) check(*ladder.switched);
+    for (Rung& rung : ladder.rungs) complete(rung, ladder.folder);
+    if (ladder.switched) complete(*ladder.switched, ladder.folder);
     return ladder;
   } catch (const InputError& e) {
     const std::string what = e.what();

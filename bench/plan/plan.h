@@ -8,7 +8,6 @@
 
 #include "bench/plan/programs.h"
 #include "bench/plan/settings.h"
-#include "bench/plan/stopping.h"
 #include "bench/results/file.h"
 #include "bench/run/workload.h"
 
@@ -21,6 +20,16 @@ struct Tuned {
   int64_t steps = 0;
   std::optional<int64_t> warmup_lr_steps;  // nothing where the trainer has a schedule of its own
   std::optional<float> min_lr;             // at the end of the steps
+};
+
+/// When a plan has enough rounds.
+struct Stopping {
+  int64_t rounds = 1;  // fewest rounds; without until_ci, all rounds
+  /// Stop once every row has kLeastRoundsForInterval rounds and its interval's half-width is at most this, in
+  /// percent ..
+  std::optional<double> until_ci;
+  int64_t max_rounds = 30;           // .. or after this many rounds
+  std::optional<double> max_time_s;  // of all runs together; no round that would exceed it is begun
 };
 
 /// Everything that decides what is measured.
@@ -64,6 +73,18 @@ std::vector<int64_t> device_counts(int64_t present);
 
 /// What a trainer in Python does after a step to tell its validation loss.
 inline constexpr const char* kTellsValidationLoss = "`if run.evaluation_due: run.evaluated(validate())`";
+
+/// Half the width of the widest interval of a variant's median step, in percent of the median, over the
+/// variants that are ok. Infinite where a variant's numbers come from fewer than `least_rounds` rounds;
+/// nothing while no variant has an interval.
+std::optional<double> widest_interval_percent(const Results& results, int64_t least_rounds = 0);
+
+/// Seconds that the runs took together.
+double spent_s(const Results& results);
+
+/// Why no further round is due after `rounds` rounds: "rounds", "interval", "max_rounds", "max_time",
+/// "failed" (no variant is ok in all of its rounds); "" while a further round is due.
+std::string stop_reason(const Stopping& stopping, const Results& results, int64_t rounds);
 
 /// Measures what `file` does not hold yet, round after round, until there are enough rounds. Returns why the
 /// plan ended: the results' "stopped". Throws Error once a run of a plan by seeds tells no validation loss.

@@ -1,5 +1,7 @@
 #include "bench/plan/presets.h"
 
+#include <algorithm>
+
 #include "bench/base/place.h"
 #include "bench/base/text.h"
 #include "model/error.h"
@@ -23,11 +25,9 @@ const std::vector<Preset>& presets() {
 }
 
 const Preset& find_preset(const std::string& name) {
-  std::vector<std::string> names;
-  for (const Preset& preset : presets()) {
-    if (name == preset.name) return preset;
-    names.emplace_back(preset.name);
-  }
+  const auto found = std::ranges::find(presets(), name, &Preset::name);
+  if (found != presets().end()) return *found;
+  const auto names = texts_of(presets(), &Preset::name);
   throw InputError(
       cat("unknown preset '", name, "'", suggestion(name, names, cat("there are ", join(names, ", ")))));
 }

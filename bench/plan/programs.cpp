@@ -32,7 +32,7 @@ bool uses_path(const Ladder& ladder) {
 /// another one.
 Ladder ladder_beside(const std::string& name, const std::string& asked, const Ladder& of) {
   std::vector<std::string> known = {"pytorch", "llmc"};
-  for (const Ladder& ours : our_ladders()) known.push_back(ours.name);
+  append(known, texts_of(our_ladders(), &Ladder::name));
   if (const Ladder* ours = our_ladder(name)) return *ours;
   std::error_code none;
   if (std::ranges::find(known, name) != known.end()) {
@@ -60,11 +60,6 @@ Peer peer_at(const std::string& asked, const Ladder& of) {
                          name == "llmc" ? "llm.c's train_gpt2cu" : "the program", " as ", name, "=PATH"));
   if (!peer.path.empty()) peer.path = fs::absolute(peer.path);
   return peer;
-}
-
-/// The name of a program on PATH, else its absolute path, since the command runs in another folder.
-std::string program_path(const std::string& program) {
-  return program.find('/') == std::string::npos ? program : fs::absolute(program).string();
 }
 
 /// The program of a rung of a ladder, which stands beside another ladder if it `is_peer`.
@@ -127,7 +122,9 @@ std::vector<Program> programs(const Ladder& ladder, const std::vector<std::strin
       throw InputError(cat("--rungs ", name, ": no --peer is called ", peer));
   }
   const std::vector<Rung> rungs = ladder.chosen(own);
-  Values values = {{"python", program_path(python)}, {"bin", bin}};
+  // Commands run in other folders.
+  const bool on_path = python.find('/') == std::string::npos;
+  Values values = {{"python", on_path ? python : fs::absolute(python).string()}, {"bin", bin}};
   std::vector<Program> all, last;
   for (const Rung& rung : rungs) all.push_back(program_of(rung, ladder, false, values));
   for (const Peer& peer : beside) {

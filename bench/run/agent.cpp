@@ -32,23 +32,6 @@ World at_harness(World world, const std::string& to) {
   return world;
 }
 
-/// Why the job ended on this rank, if something other than its trainer ended it.
-class Lost {
- public:
-  void because(const std::string& reason) {
-    const std::scoped_lock lock(mutex_);
-    reason_ = reason;
-  }
-  std::optional<std::string> reason() const {
-    const std::scoped_lock lock(mutex_);
-    return reason_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::optional<std::string> reason_;
-};
-
 /// The trainer's environment: its rank's variables, and the launcher's, which MPI needs for ranks on the CPU.
 /// `met` is what the harness shares: address and port of rank 0, then each rank's host.
 std::vector<std::string> environment_of(const World& world, const std::vector<std::string>& met) {
@@ -101,13 +84,21 @@ int run_as_rank(const AgentOptions& options) {
             ": STEPLADDER_JOB_SECRET is missing in the environment: the launcher must pass it on, "
             "as mpirun -x STEPLADDER_JOB_SECRET does"));
   const std::string name = cat("rank ", world.rank, " on ", host_name());
-  Lost lost;
+  std::mutex mutex;                 // guards `lost`
+  std::optional<std::string> lost;  // why the job ended on this rank, if not by its trainer's end
+  const auto why_lost = [&] {
+    const std::scoped_lock lock(mutex);
+    return lost;
+  };
   std::optional<Rendezvous> harness;
   std::vector<std::string> met;
   try {
     harness.emplace(
         at_harness(world, options.to), Identity{version(), "", ""},
-        [&lost](const std::string& reason, bool) { lost.because(reason); },
+        [&](const std::string& reason, bool) {
+          const std::scoped_lock lock(mutex);
+          lost = reason;
+        },
         RendezvousLimits{.meet_s = kConnect},
         Harness{.hint = ": its --interface names the network to use", .offer = std::to_string(free_port())});
     met = fields_of(harness->share(""));
@@ -117,7 +108,7 @@ int run_as_rank(const AgentOptions& options) {
   const InterruptGuard guard;  // on a signal, this process still tells the harness why
   Job job = {.processes = {{options.command, environment_of(world, met), options.folder}},
              .one_of_several = true};
-  job.failed = [&lost] { return lost.reason().has_value(); };
+  job.failed = [&] { return why_lost().has_value(); };
   TelemetryOfDevices devices;
   RankMeter meter(devices, {.backend = options.backend, .clocks = options.clocks, .due = options.due});
   const auto tell = [&](const Json& event) { harness->tell(dump(event)); };
@@ -140,7 +131,7 @@ int run_as_rank(const AgentOptions& options) {
           {"reason", cat(e.what(), ": every machine needs the same build at the same path")}});
     end.code = 127;  // a shell's exit status for a command not found
   }
-  if (const auto why = lost.reason()) throw Error(cat(name, ": ", *why, ", and the trainer was ended"));
+  if (const auto why = why_lost()) throw Error(cat(name, ": ", *why, ", and the trainer was ended"));
   if (end.how == ChildEnd::How::refused)
     tell({{"event", "error"}, {"status", "error"}, {"reason", "too long a line on its event stream"}});
   const int status = status_of(end);

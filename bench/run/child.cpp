@@ -19,6 +19,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <regex>
 #include <set>
 #include <thread>
 #include <utility>
@@ -175,59 +176,6 @@ bool hand_over(std::string& text, const std::function<bool(std::string_view)>& o
   return text.size() <= kMaxLine;
 }
 
-/// fork() without the handlers that libraries have registered: the child makes async-signal-safe calls only.
-/// OpenBLAS's handler ends its threads, and waits forever where one lacks the memory to start again.
-pid_t plain_fork() {
-#if __GLIBC_PREREQ(2, 34)
-  return ::_Fork();
-#else
-  return ::fork();
-#endif
-}
-
-/// A started process and its group, which its destructor kills.
-class Child {
- public:
-  explicit Child(const Birth& birth) : pid_(plain_fork()) {
-    if (pid_ < 0) fail("cannot start a process");
-    if (pid_ == 0) birth.run();
-    ::setpgid(pid_, pid_);  // in parent and child, since either may run first
-  }
-  ~Child() {
-    kill(SIGKILL);
-    if (pid_ > 0) ::waitpid(pid_, nullptr, 0);
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-
-  void kill(int signal) const {
-    if (pid_ > 0) ::kill(-pid_, signal);
-  }
-  bool ended() const { return state() != 0 && state() != CLD_STOPPED; }
-  bool stopped() const { return state() == CLD_STOPPED; }
-  /// Stores in `end` how the child ended. Kills what is left of its group first, while the id is still the
-  /// group's.
-  void reap(ChildEnd& end) {
-    kill(SIGKILL);
-    int status = 0;
-    ::waitpid(std::exchange(pid_, -1), &status, 0);
-    if (WIFSIGNALED(status) && end.how == ChildEnd::How::exited) end.how = ChildEnd::How::signalled;
-    end.code = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
-  }
-
- private:
-  /// The child's si_code; 0 while it runs. Asks for exits and stops in one call, since waitid() for stops
-  /// alone fails after an exit.
-  int state() const {
-    siginfo_t info{};
-    if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) != 0)
-      fail("cannot wait for a process");
-    return info.si_pid == pid_ ? info.si_code : 0;
-  }
-
-  pid_t pid_;
-};
-
 /// This process's children.
 std::set<pid_t> children() {
   std::set<pid_t> found;
@@ -296,37 +244,63 @@ struct Stream {
   std::string pending;
 };
 
-std::vector<Fd> more_ends(const std::vector<Stream>& streams) {
-  std::vector<Fd> ends;
-  for (const Stream& stream : streams) {
-    ends.emplace_back(::fcntl(stream.pipe.write.get(), F_DUPFD_CLOEXEC, 0));
-    if (!ends.back().open()) fail("cannot open a pipe twice");
-  }
-  return ends;
-}
-
-/// A process of a job, from its start to its end.
+/// A process of a job, from its start to its end. The destructor kills its group.
 class Member {
  public:
   /// Throws Error when the process cannot be started.
-  Member(const Job::Process& process, const std::vector<std::string>& more_environment, const Pipe& lines,
-         Channel channel, const Fd& null)
-      : child_(birth(process, more_environment, lines, channel, null)) {
-    errors_.write.close();
-    failure_.write.close();
+  Member(const Job::Process& process, std::vector<std::string> environment, const Pipe& lines,
+         Channel channel, const Fd& null) {
+    append(environment, process.environment);
+    environment.push_back(cat(kStartedBy, ::getpid()));
+    environment = environment_with(environment);
+    const std::vector<char*> argv = pointers(process.command), envp = pointers(environment);
+    Pipe errors, failure;
+    const Birth birth = {argv.data(),
+                         envp.data(),
+                         ::getpid(),
+                         lines.write.get(),
+                         static_cast<int>(channel),
+                         errors.write.get(),
+                         null.get(),
+                         failure.write.get(),
+                         process.folder.c_str()};
+    // Without the handlers that libraries have registered for fork(): the child makes async-signal-safe calls
+    // only. OpenBLAS's handler ends its threads, and waits forever where one lacks the memory to start again.
+    pid_ = ::_Fork();
+    if (pid_ < 0) fail("cannot start a process");
+    if (pid_ == 0) birth.run();
+    ::setpgid(pid_, pid_);  // in parent and child, since either may run first
+    errors_ = std::move(errors.read);
+    failure.write.close();
     int error = 0;
-    if (::read(failure_.read.get(), &error, sizeof error) == sizeof error)
+    if (::read(failure.read.get(), &error, sizeof error) == sizeof error) {
+      end_group();
       throw CannotStart(cat("cannot start ", process.command.front(), ": ", std::strerror(error)));
-    ::fcntl(errors_.read.get(), F_SETFL, O_NONBLOCK);
+    }
+    ::fcntl(errors_.get(), F_SETFL, O_NONBLOCK);
   }
+  ~Member() { end_group(); }
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
 
-  Child& child() { return child_; }
-  const Child& child() const { return child_; }
-  int errors() const { return errors_.read.get(); }
+  void kill(int signal) const {
+    if (pid_ > 0) ::kill(-pid_, signal);
+  }
+  bool ended() const { return state() != 0 && state() != CLD_STOPPED; }
+  bool stopped() const { return state() == CLD_STOPPED; }
+  /// Stores in `end` how the process ended. Kills what is left of its group first, while the id is still the
+  /// group's.
+  void reap() {
+    const int status = end_group();
+    running = false;
+    if (WIFSIGNALED(status) && end.how == ChildEnd::How::exited) end.how = ChildEnd::How::signalled;
+    end.code = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+  }
+  int errors() const { return errors_.get(); }
   void listen(bool pass_on) {
-    if (!errors_.read.open()) return;
+    if (!errors_.open()) return;
     const size_t known = end.stderr_tail.size();
-    if (!drain(errors_.read.get(), end.stderr_tail)) errors_.read.close();
+    if (!drain(errors_.get(), end.stderr_tail)) errors_.close();
     if (pass_on) std::cerr << without_controls(end.stderr_tail.substr(known), "\n") << std::flush;
     if (end.stderr_tail.size() > kMaxTail) end.stderr_tail.erase(0, end.stderr_tail.size() - kMaxTail);
   }
@@ -335,42 +309,25 @@ class Member {
   ChildEnd end;
 
  private:
-  Birth birth(const Job::Process& process, std::vector<std::string> more, const Pipe& lines, Channel channel,
-              const Fd& null) {
-    append(more, process.environment);
-    more.push_back(cat(kStartedBy, ::getpid()));
-    environment_ = environment_with(more);
-    argv_ = pointers(process.command);
-    envp_ = pointers(environment_);
-    return {argv_.data(),
-            envp_.data(),
-            ::getpid(),
-            lines.write.get(),
-            static_cast<int>(channel),
-            errors_.write.get(),
-            null.get(),
-            failure_.write.get(),
-            process.folder.c_str()};
+  /// Kills the group, and returns the status with which the process ended.
+  int end_group() {
+    kill(SIGKILL);
+    int status = 0;
+    if (const pid_t pid = std::exchange(pid_, -1); pid > 0) ::waitpid(pid, &status, 0);
+    return status;
+  }
+  /// The process's si_code; 0 while it runs. Asks for exits and stops in one call, since waitid() for stops
+  /// alone fails after an exit.
+  int state() const {
+    siginfo_t info{};
+    if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) != 0)
+      fail("cannot wait for a process");
+    return info.si_pid == pid_ ? info.si_code : 0;
   }
 
-  std::vector<std::string> environment_;
-  std::vector<char*> argv_, envp_;
-  Pipe errors_, failure_;
-  Child child_;
+  pid_t pid_ = -1;
+  Fd errors_;
 };
-
-/// `text` without the sequences that set a terminal's colours: ESC [ ... letter.
-std::string without_colours(std::string_view text) {
-  std::string plain;
-  while (!text.empty()) {
-    const size_t colour = std::min(text.find("\x1b["), text.size());
-    plain += text.substr(0, colour);
-    text.remove_prefix(colour);
-    const auto letter = std::ranges::find_if(text, [](unsigned char c) { return std::isalpha(c); });
-    text.remove_prefix(static_cast<size_t>(letter - text.begin()) + (letter != text.end()));
-  }
-  return plain;
-}
 
 /// The last line with a letter or digit. If the text ends in a message between two rules, as Open MPI draws
 /// them, all lines of that message.
@@ -418,7 +375,6 @@ class RunningJob {
   void wait();
   void stop();
   void stop_as(How why);
-  void refuse(size_t rank);
   void blame(size_t process);
   JobEnd end();
 
@@ -455,11 +411,14 @@ RunningJob::RunningJob(const Job& job, Channel channel, double timeout_s, const 
         cat("STEPLADDER_EVENTS_", rank, "=/proc/", self, "/fd/", streams_[rank].pipe.write.get()));
   for (size_t i = 0; i < job.processes.size(); ++i)
     members_.emplace_back(job.processes[i], paths, streams_[i].pipe, channel, null);
+  std::vector<Fd> more_ends;
   for (Stream& stream : streams_) {
+    if (job.started) more_ends.emplace_back(::fcntl(stream.pipe.write.get(), F_DUPFD_CLOEXEC, 0));
+    if (job.started && !more_ends.back().open()) fail("cannot open a pipe twice");
     if (!job.launcher) stream.pipe.write.close();
     ::fcntl(stream.pipe.read.get(), F_SETFL, O_NONBLOCK);
   }
-  if (job.started) job.started(more_ends(streams_));
+  if (job.started) job.started(std::move(more_ends));
 }
 
 JobEnd RunningJob::run() {
@@ -489,7 +448,9 @@ void RunningJob::listen() {
     if (hand_over(pending, [&](std::string_view line) { return hand_on(rank, line); })) continue;
     pending.clear();
     pipe.read.close();
-    refuse(rank);
+    if (!stopping_) refused_ = rank;
+    if (!stopping_ && members_.size() > 1) culprit_ = rank;  // process i is rank i
+    stop_as(How::refused);
   }
   for (Member& member : members_) member.listen(job_.passes_errors_on);
 }
@@ -497,16 +458,15 @@ void RunningJob::listen() {
 void RunningJob::reap() {
   // Ask whether processes have ended before emptying their pipes: their last lines are then already there.
   std::vector<bool> ended;
-  for (const Member& member : members_) ended.push_back(member.running && member.child().ended());
+  for (const Member& member : members_) ended.push_back(member.running && member.ended());
   listen();
   const bool several = job_.processes.size() > 1 || job_.one_of_several;
   for (size_t i = 0; i < members_.size(); ++i) {
     Member& member = members_[i];
     if (ended[i]) {
-      member.running = false;
-      member.child().reap(member.end);
+      member.reap();
       if (!how_ && !member.end.ok()) blame(i);
-    } else if (member.running && several && !stopping_ && member.child().stopped()) {
+    } else if (member.running && several && !stopping_ && member.stopped()) {
       member.end.how = How::stopped;
       blame(i);
     }
@@ -522,7 +482,7 @@ void RunningJob::limit() {
   if (late && !linger_until_) stop_as(How::timed_out);
   if (killed_ || Clock::now() < kill_at_) return;
   killed_ = true;
-  for (Member& member : members_) member.child().kill(SIGKILL);
+  for (Member& member : members_) member.kill(SIGKILL);
 }
 
 void RunningJob::wait() {
@@ -540,18 +500,12 @@ void RunningJob::stop() {
   if (std::exchange(stopping_, true)) return;
   kill_at_ = in_seconds(job_.grace_s);
   if (job_.grace_s > 0.0)
-    for (Member& member : members_) member.child().kill(SIGTERM);
+    for (Member& member : members_) member.kill(SIGTERM);
 }
 
 void RunningJob::stop_as(How why) {
   if (!stopping_) how_ = why;
   stop();
-}
-
-void RunningJob::refuse(size_t rank) {
-  if (!stopping_) refused_ = rank;
-  if (!stopping_ && members_.size() > 1) culprit_ = rank;  // process i is rank i
-  stop_as(How::refused);
 }
 
 void RunningJob::blame(size_t process) {
@@ -623,7 +577,8 @@ std::string ChildEnd::killed_from_outside() const {
 }
 
 std::string ChildEnd::last_words() const {
-  const std::string said = last_said(without_colours(stderr_tail));
+  static const std::regex colour("\x1b\\[[^A-Za-z]*[A-Za-z]?");  // what sets a terminal's colours
+  const std::string said = last_said(std::regex_replace(stderr_tail, colour, ""));
   return said.empty() ? "" : cat(" (", printable(said, 500), ")");
 }
 

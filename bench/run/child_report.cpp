@@ -1,23 +1,18 @@
 #include "bench/run/child_report.h"
 
-#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <limits>
 #include <utility>
 
+#include "bench/base/json_fields.h"
+#include "bench/base/process.h"
 #include "bench/base/text.h"
 #include "bench/run/events.h"
 #include "bench/run/placeholders.h"
 
 namespace stepladder {
 namespace {
-
-/// A wrong field of an event, such as "no number lr". ChildReport::take() makes it a BadReport that names the
-/// event.
-struct BadField : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 using Event = nlohmann::json;
 
@@ -34,81 +29,33 @@ Step as_measured(Step step) {
   return step;
 }
 
-template <class T>
-bool is(const Event& value) {
-  if constexpr (std::is_same_v<T, bool>) return value.is_boolean();
-  if constexpr (std::is_same_v<T, double>) return value.is_number();
-  if constexpr (std::is_same_v<T, int64_t>)
-    return value.is_number_integer() &&
-           (!value.is_number_unsigned() || std::in_range<int64_t>(value.get<uint64_t>()));
-  if constexpr (std::is_same_v<T, std::string>) return value.is_string();
-  if constexpr (std::is_same_v<T, Event>) return value.is_object();
-  return value.is_array() && std::all_of(value.begin(), value.end(), is<std::string>);
-}
-
-template <class T>
-const char* kind() {
-  if constexpr (std::is_same_v<T, bool>) return "true or false ";
-  if constexpr (std::is_same_v<T, double>) return "number ";
-  if constexpr (std::is_same_v<T, int64_t>) return "whole number ";
-  if constexpr (std::is_same_v<T, std::string>) return "string ";
-  if constexpr (std::is_same_v<T, Event>) return "object ";
-  return "list of strings ";
-}
-
-/// A field of an event; nothing where it is missing or null. Throws BadField where it is of another type.
-template <class T>
-std::optional<T> value_if(const Event& event, const char* key) {
-  const auto found = event.find(key);
-  if (found == event.end() || found->is_null()) return std::nullopt;
-  if (!is<T>(*found)) throw BadField(cat("no ", kind<T>(), key));
-  return std::optional<T>(std::in_place, found->get<T>());  // older JSON libraries convert to optionals too
-}
-
-/// A field of an event that must be there. Throws BadField.
-template <class T>
-T value_at(const Event& event, const char* key) {
-  if (const auto value = value_if<T>(event, key)) return *value;
-  throw BadField(cat("no ", kind<T>(), key));
-}
-
-/// A number that a rung may have measured: one that a float can hold. Throws BadField for a larger one.
-double plausible(double number, const char* key) {
-  if (std::abs(number) > std::numeric_limits<float>::max())
-    throw BadField(cat("a ", key, " of ", number_text(number)));
-  return number;
-}
-
-/// A field with the milliseconds of a part of a run. Throws BadField unless it is from 0 to `timeout_s`.
+/// A field with the milliseconds of a part of a run. Throws InputError unless it is from 0 to `timeout_s`.
 double duration_at(const Event& event, const char* key, double timeout_s) {
-  const auto ms = value_at<double>(event, key);
+  const auto ms = field_at<double>(event, key);
   if (!(ms >= 0.0 && ms <= timeout_s * 1e3))
-    throw BadField(cat("a ", key, " of ", number_text(ms), " ms, of a run that may take ",
-                       number_text(timeout_s), " s"));
+    throw InputError(cat("a ", key, " of ", number_text(ms), " ms, of a run that may take ",
+                         number_text(timeout_s), " s"));
   return ms;
 }
 
 int64_t bytes_at(const Event& event, const std::string& key) {
-  const auto bytes = value_at<int64_t>(event, key.c_str());
-  if (bytes < 0) throw BadField(cat("memory of ", bytes, " bytes: ", printable(key, 60)));
+  const auto bytes = field_at<int64_t>(event, key.c_str());
+  if (bytes < 0) throw InputError(cat("memory of ", bytes, " bytes: ", printable(key, 60)));
   return bytes;
 }
 
+/// A number that a rung may have measured: one that a float can hold. Throws InputError for a larger one.
 std::optional<double> number_if(const Event& event, const char* key) {
-  const auto number = value_if<double>(event, key);
-  return number ? std::optional(plausible(*number, key)) : std::nullopt;
+  const auto number = field_if<double>(event, key);
+  if (number && std::abs(*number) > std::numeric_limits<float>::max())
+    throw InputError(cat("a ", key, " of ", number_text(*number)));
+  return number;
 }
-/// A number field; nothing where it is missing or null. Throws BadField for a negative number.
+/// A number field; nothing where it is missing or null. Throws InputError for a negative number.
 std::optional<double> least_zero_if(const Event& event, const char* key) {
   const auto value = number_if(event, key);
-  if (value && *value < 0.0) throw BadField(cat("a ", key, " of ", number_text(*value)));
+  if (value && *value < 0.0) throw InputError(cat("a ", key, " of ", number_text(*value)));
   return value;
-}
-
-DeviceState device_state(const Event& event) {
-  return {value_if<int64_t>(event, "sm_mhz"), value_if<int64_t>(event, "memory_mhz"),
-          number_if(event, "power_w"), value_if<int64_t>(event, "temperature_c"),
-          value_if<std::vector<std::string>>(event, "throttle")};
 }
 
 }  // namespace
@@ -132,28 +79,24 @@ void ChildReport::take(std::string_view line) {
   if (meter_) meter_->add_to(event);
   const std::string of_step = kind == "step" ? cat(" of step ", run_.steps.size()) : "";
   try {
-    take(kind, event);
-  } catch (const BadField& e) {
+    if (kind == "start")
+      start(event);
+    else if (kind == "step")
+      step(event);
+    else if (kind == "eval")
+      evaluated(event);
+    else if (kind == "profile" && workload_.program.native)
+      run_.profile = field_at<Event>(event, "profile");
+    else if (kind == "end")
+      end(event);
+    else if (kind == "exit" && launched_)
+      exited(event);
+    else if (kind == "error")
+      error = {field_at<std::string>(event, "status"),
+               printable(field_at<std::string>(event, "reason"), 500)};
+  } catch (const InputError& e) {
     throw BadReport(cat("its event '", kind, "'", of_step, " has ", e.what()));
   }
-}
-
-/// Takes a parsed event, and ignores one of an unknown kind. Throws BadReport and BadField.
-void ChildReport::take(const std::string& kind, const Event& event) {
-  if (kind == "start")
-    start(event);
-  else if (kind == "step")
-    step(event);
-  else if (kind == "eval")
-    evaluated(event);
-  else if (kind == "profile" && workload_.program.native)
-    run_.profile = value_at<Event>(event, "profile");
-  else if (kind == "end")
-    end(event);
-  else if (kind == "exit" && launched_)
-    exited(event);
-  else if (kind == "error")
-    error = {value_at<std::string>(event, "status"), printable(value_at<std::string>(event, "reason"), 500)};
 }
 
 void ChildReport::start(const Event& event) {
@@ -162,45 +105,45 @@ void ChildReport::start(const Event& event) {
                         ? cat("a second start: two ranks write to STEPLADDER_EVENTS_", rank_,
                               "; RANK has to tell each which it is")
                         : "a second start");
-  const auto protocol = value_if<int64_t>(event, "protocol").value_or(kProtocol);
+  const auto protocol = field_if<int64_t>(event, "protocol").value_or(kProtocol);
   if (protocol > kProtocol)
     throw BadReport(
         cat("it speaks version ", protocol, " of the protocol, this stepladder up to ", kProtocol));
   if (workload_.program.native) check_identity(event);
-  run_.backend = value_if<std::string>(event, "backend").value_or(workload_.backend);
+  run_.backend = field_if<std::string>(event, "backend").value_or(workload_.backend);
   const Event config = config_of(event);
   // A rank that did not find the others would train alone, and its speed would count as that of all ranks.
-  const auto rank = value_if<int64_t>(event, "rank").value_or(rank_),
-             world = value_if<int64_t>(config, "world_size").value_or(workload_.devices);
+  const auto rank = field_if<int64_t>(event, "rank").value_or(rank_),
+             world = field_if<int64_t>(config, "world_size").value_or(workload_.devices);
   if (rank != rank_ || world != workload_.devices)
     throw BadReport(
         cat("it is rank ", rank, " of ", world, ", was started as rank ", rank_, " of ", workload_.devices));
   constexpr int64_t kMost = int64_t{1} << 30;  // sequences, tokens: their product is a whole number too
   for (const char* key : {"B", "T"}) {
-    const auto told = value_at<int64_t>(config, key), asked = run_.config.value(key, told);
+    const auto told = field_at<int64_t>(config, key), asked = run_.config.value(key, told);
     if (told != asked)
       throw BadReport(cat("it trains with ", key, "=", told, ", was asked for ", key, "=", asked,
                           workload_.program.native
                               ? ""
                               : cat(": give its command {", *key == 'B' ? "batch" : "seq",
                                     "}, or its ladder's workload that number")));
-    if (told < 1 || told > kMost) throw BadField(cat(key, "=", told, ", which is no size of a batch"));
+    if (told < 1 || told > kMost) throw InputError(cat(key, "=", told, ", which is no size of a batch"));
   }
-  const auto model = value_if<std::string>(config, "model");
+  const auto model = field_if<std::string>(config, "model");
   if (model && is_told(workload_.program, "model"))
     if (const auto asked = run_.config["model"].get<std::string>(); *model != asked)
       throw BadReport(cat("it trains ", printable(*model, 60), ", was asked for ", asked));
   for (const auto& [key, value] : config.items())
     if (!run_.config.contains(key)) run_.config[key] = value;
-  summary.startup_ms = value_if<double>(event, "startup_ms")
+  summary.startup_ms = field_if<double>(event, "startup_ms")
                            ? duration_at(event, "startup_ms", workload_.timeout_s)
                            : ms_since(created_);
-  host = value_if<std::string>(event, "host").value_or("");
-  if (const auto its = value_if<Event>(event, "device"))  // llm.c does not tell its device's uuid
-    device = value_if<std::string>(*its, "uuid").value_or("");
-  if (const auto told = value_if<Event>(event, "flops_per_token"); told && workload_.program.native)
-    flops = {value_at<double>(*told, "nanogpt"), value_at<double>(*told, "llmc")};
-  const Event memory_by_name = value_if<Event>(event, "memory_by_name").value_or(Event::object());
+  host = field_if<std::string>(event, "host").value_or("");
+  if (const auto its = field_if<Event>(event, "device"))  // llm.c does not tell its device's uuid
+    device = field_if<std::string>(*its, "uuid").value_or("");
+  if (const auto told = field_if<Event>(event, "flops_per_token"); told && workload_.program.native)
+    flops = {field_at<double>(*told, "nanogpt"), field_at<double>(*told, "llmc")};
+  const Event memory_by_name = field_if<Event>(event, "memory_by_name").value_or(Event::object());
   for (const auto& [name, bytes] : memory_by_name.items())
     if (bytes.is_number_integer()) summary.memory.by_name[name] = bytes_at(memory_by_name, name);
   started = true;
@@ -208,14 +151,14 @@ void ChildReport::start(const Event& event) {
 
 /// The event's config as a results file may hold it. Only the harness says whether ranks are independent.
 ChildReport::Event ChildReport::config_of(const Event& event) const {
-  auto config = value_at<Event>(event, "config");
+  auto config = field_at<Event>(event, "config");
   for (const char* key : {"world_size", "threads", "independent_ranks"})
     if (config.contains(key) && config[key].is_null()) config.erase(key);
   for (const auto& [key, value] : config.items())
     if (value.is_structured() && config_depth(value) >= kMaxConfigDepth)
       throw BadReport(cat("its config's ", printable(key, 60), " is nested too deep"));
-  if (const auto threads = value_if<int64_t>(config, "threads"); threads && *threads < 1)
-    throw BadField(cat("threads=", *threads, " in its config"));
+  if (const auto threads = field_if<int64_t>(config, "threads"); threads && *threads < 1)
+    throw InputError(cat("threads=", *threads, " in its config"));
   const bool independent = run_.config.value("independent_ranks", false);
   if (const char* key = "independent_ranks"; config.contains(key) && config[key] != independent)
     throw BadReport(cat("its config has ", key, "=", printable(config[key].dump(), 60),
@@ -231,9 +174,9 @@ ChildReport::Event ChildReport::config_of(const Event& event) const {
 /// another source hash.
 void ChildReport::check_identity(const Event& event) const {
   const Program& program = workload_.program;
-  const auto variant = value_at<std::string>(event, "variant");
+  const auto variant = field_at<std::string>(event, "variant");
   if (variant != program.calls_itself) throw BadReport(cat("it is ", printable(variant, 60)));
-  if (value_at<std::string>(event, "source_hash") != workload_.source_hash)
+  if (field_at<std::string>(event, "source_hash") != workload_.source_hash)
     throw Error(cat(program.variant,
                     " was built anew since its first run: measure again from the start (run: --overwrite)"),
                 kExitNotComparable);
@@ -242,24 +185,28 @@ void ChildReport::check_identity(const Event& event) const {
 void ChildReport::step(const Event& event) {
   if (!started) throw BadReport("a step before its start");
   Step step;
-  step.step = value_at<int64_t>(event, "step");
+  step.step = field_at<int64_t>(event, "step");
   if (step.step != static_cast<int64_t>(run_.steps.size()))
     throw BadReport(cat("step ", step.step, " where step ", run_.steps.size(), " was due"));
   if (step.step >= workload_.steps)
     throw BadReport(cat("more than the ", workload_.steps, " steps asked for"));
-  step.step_ms = value_at<double>(event, "step_ms");
+  step.step_ms = field_at<double>(event, "step_ms");
   if (!(step.step_ms > 0.0)) throw BadReport(cat("step ", step.step, " took ", step.step_ms, " ms"));
   if (step.step_ms < kLeastMs) throw BadReport(cat("step ", step.step, " took less than a nanosecond"));
   duration_at(event, "step_ms", workload_.timeout_s);
   step.device_ms = least_zero_if(event, "device_ms");
   step.cycles = number_if(event, "cycles");
   if (step.cycles && *step.cycles < 1.0)
-    throw BadField(cat("a cycles of ", number_text(*step.cycles), ", where null says that none are counted"));
+    throw InputError(
+        cat("a cycles of ", number_text(*step.cycles), ", where null says that none are counted"));
   step.loss = number_if(event, "loss");
   step.grad_norm = least_zero_if(event, "grad_norm");
   step.lr = number_if(event, "lr");
   // Ignore the clocks that a ladder file's trainer tells for rank 0 where telemetry is off.
-  if (workload_.program.native || !first_ || workload_.telemetry) step.device = device_state(event);
+  if (workload_.program.native || !first_ || workload_.telemetry)
+    step.device = {field_if<int64_t>(event, "sm_mhz"), field_if<int64_t>(event, "memory_mhz"),
+                   number_if(event, "power_w"), field_if<int64_t>(event, "temperature_c"),
+                   field_if<std::vector<std::string>>(event, "throttle")};
   if (workload_.telemetry) step.energy_j = number_if(event, "energy_j");
   if (first_ && !event.contains("loss"))
     throw BadReport(cat("step ", step.step, " without its loss, which is null where it is not finite"));
@@ -274,22 +221,22 @@ void ChildReport::step(const Event& event) {
 }
 
 void ChildReport::exited(const Event& event) {
-  const auto status = value_at<int64_t>(event, "status");  // as a shell has it: 128 + n for signal n
+  const auto status = field_at<int64_t>(event, "status");  // as a shell has it: 128 + n for signal n
   const bool by_signal = status > 128;
   exit = ChildEnd{.how = !by_signal                ? ChildEnd::How::exited
                          : status == 128 + SIGSTOP ? ChildEnd::How::stopped
                                                    : ChildEnd::How::signalled,
                   .code = static_cast<int>(by_signal ? status - 128 : status),
-                  .stderr_tail = value_if<std::string>(event, "stderr").value_or("")};
-  energy_elsewhere_ = {value_if<bool>(event, "shared"),
-                       printable(value_if<std::string>(event, "unknown").value_or(""), 300)};
+                  .stderr_tail = field_if<std::string>(event, "stderr").value_or("")};
+  energy_elsewhere_ = {field_if<bool>(event, "shared"),
+                       printable(field_if<std::string>(event, "unknown").value_or(""), 300)};
 }
 
 void ChildReport::evaluated(const Event& event) {
   val_loss = number_if(event, "val_loss");
   if (!event.contains("val_loss")) throw BadReport("an evaluation without its val_loss");
   const int64_t done = std::ssize(run_.steps);
-  if (const auto step = value_at<int64_t>(event, "step"); step != done)
+  if (const auto step = field_at<int64_t>(event, "step"); step != done)
     throw BadReport(cat("an evaluation after ", step, " steps, where ", done, " are done"));
   if (!run_.evaluations.empty() && run_.evaluations.back().step == done)
     throw BadReport(cat("a second evaluation after step ", done));
@@ -299,24 +246,24 @@ void ChildReport::evaluated(const Event& event) {
 void ChildReport::end(const Event& event) {
   ended = true;
   const bool native = workload_.program.native;  // a native program tells every field
-  const Event bytes = native ? value_at<Event>(event, "memory_bytes")
-                             : value_if<Event>(event, "memory_bytes").value_or(Event::object());
+  const Event bytes = native ? field_at<Event>(event, "memory_bytes")
+                             : field_if<Event>(event, "memory_bytes").value_or(Event::object());
   Memory& memory = summary.memory;
   for (auto [key, peak] :
        {std::pair("live_peak", &memory.live_peak), std::pair("reserved_peak", &memory.reserved_peak),
         std::pair("process_peak", &memory.process_peak)})
-    if (native || value_if<int64_t>(bytes, key)) *peak = bytes_at(bytes, key);
-  memory.exact = value_if<bool>(bytes, "exact");
+    if (native || field_if<int64_t>(bytes, key)) *peak = bytes_at(bytes, key);
+  memory.exact = field_if<bool>(bytes, "exact");
   if (!native) return;
   if (event.contains("compile")) {
-    const Event spent = value_at<Event>(event, "compile");
+    const Event spent = field_at<Event>(event, "compile");
     summary.compile = {
         duration_at(spent, "search_ms", workload_.timeout_s),
-        duration_at(spent, "capture_ms", workload_.timeout_s), value_at<int64_t>(spent, "searched"),
-        value_at<int64_t>(spent, "from_cache"),
-        spent.contains("algorithms") ? printable(value_at<std::string>(spent, "algorithms"), 60) : ""};
+        duration_at(spent, "capture_ms", workload_.timeout_s), field_at<int64_t>(spent, "searched"),
+        field_at<int64_t>(spent, "from_cache"),
+        spent.contains("algorithms") ? printable(field_at<std::string>(spent, "algorithms"), 60) : ""};
   }
-  summary.skipped_steps = value_if<int64_t>(event, "skipped_steps");
+  summary.skipped_steps = field_if<int64_t>(event, "skipped_steps");
 }
 
 bool ChildReport::reached() const {

@@ -21,10 +21,6 @@ struct BadReport : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-inline double ms_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-}
-
 /// Reads the events of one process as they come, into its Run and into the fields below.
 class ChildReport {
  public:
@@ -44,8 +40,8 @@ class ChildReport {
                                                            .due = workload.energy_due()});
   }
 
-  /// Takes an event's line. Throws BadReport, and Error with kExitNotComparable where the executable is no
-  /// longer the one of the plan.
+  /// Takes an event's line; ignores events of unknown kinds. Throws BadReport, and Error with
+  /// kExitNotComparable where the executable is no longer the one of the plan.
   void take(std::string_view line);
   /// Whether the validation loss after the latest step is at most Workload::until_loss.
   bool reached() const;
@@ -76,7 +72,6 @@ class ChildReport {
  private:
   using Event = nlohmann::json;
 
-  void take(const std::string& kind, const Event& event);
   void start(const Event& event);
   Event config_of(const Event& event) const;
   void check_identity(const Event& event) const;

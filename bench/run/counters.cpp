@@ -10,6 +10,7 @@
 
 #include "bench/base/text.h"
 #include "bench/run/child.h"
+#include "model/environment.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -38,12 +39,8 @@ constexpr Metric kMetrics[] = {
 /// first.
 std::vector<fs::path> ncu_folders() {
   std::vector<fs::path> folders;
-  const std::string path = std::getenv("PATH") ? std::getenv("PATH") : "";
-  for (size_t begin = 0; begin <= path.size();) {
-    const size_t end = std::min(path.find(':', begin), path.size());
-    if (end > begin) folders.emplace_back(path.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  for (const std::string& folder : split(environment_variable("PATH"), ':'))
+    if (!folder.empty()) folders.emplace_back(folder);
   if (const char* home = std::getenv("CUDA_HOME")) folders.push_back(fs::path(home) / "bin");
   folders.emplace_back("/usr/local/cuda/bin");
   std::vector<fs::path> versions;
@@ -71,12 +68,6 @@ std::vector<std::string> cells_of(const std::string& line) {
       cells.back() += c;
   }
   return cells;
-}
-
-/// A number as ncu prints it, "1,234.5".
-std::optional<double> number_of(std::string text) {
-  std::erase(text, ',');
-  return number_from<double>(text);
 }
 
 }  // namespace
@@ -118,8 +109,9 @@ std::vector<KernelCounters> kernel_counters(const std::vector<std::string>& line
     KernelCounters kernel;
     if (!units) kernel.function = cells[column(kFunction)];
     for (const Metric& metric : kMetrics) {
-      const std::string& cell = cells[column(metric.name)];
-      const std::optional<double> value = number_of(cell);
+      std::string cell = cells[column(metric.name)];
+      std::erase(cell, ',');  // "1,234.5"
+      const std::optional<double> value = number_from<double>(cell);
       if (units ? cell != metric.unit : !value)
         throw Error(cat("--counters: ncu printed '", printable(cell, 40), "' for ", metric.name,
                         units ? "'s unit, expected " : " of ", units ? metric.unit : kernel.function));

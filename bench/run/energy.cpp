@@ -8,13 +8,6 @@
 
 namespace stepladder {
 
-std::optional<std::string> metered_device(const std::string& backend, const std::string& told,
-                                          const std::string& only) {
-  if (backend == "cpu") return "";
-  const std::string& uuid = told.empty() ? only : told;
-  return uuid.empty() ? std::nullopt : std::optional(uuid);
-}
-
 std::optional<double> EnergyMeter::after_step(bool due) {
   constexpr auto kPause = std::chrono::milliseconds(100);
   const auto now = Clock::now();
@@ -73,14 +66,15 @@ void RankMeter::start(const nlohmann::json& event) {
     const auto found = object.is_object() ? object.find(key) : object.end();
     return found != object.end() && found->is_string() ? found->get<std::string>() : "";
   };
-  const std::string backend = text(event, "backend");
-  const std::string told = event.contains("device") ? text(event["device"], "uuid") : "";
-  const auto metered =
-      metered_device(backend.empty() ? asked_.backend : backend, told, asked_.only ? asked_.device : "");
-  const std::string uuid = metered.value_or(asked_.device);
+  const std::string backend = text(event, "backend"),
+                    told = event.contains("device") ? text(event["device"], "uuid") : "";
+  const bool cpu = (backend.empty() ? asked_.backend : backend) == "cpu";
+  const std::string uuid = cpu ? "" : told.empty() ? asked_.device : told;
   telemetry_ = &devices_.try_emplace(uuid, uuid).first->second;
-  unknown_ = kDeviceNotTold;
-  if (metered) meter_.emplace(*telemetry_);
+  if (cpu || !told.empty() || (asked_.only && !uuid.empty()))
+    meter_.emplace(*telemetry_);
+  else
+    unknown_ = "the trainer did not tell the uuid of its device";
 }
 
 RankMeter::Energy RankMeter::energy() const {

@@ -22,13 +22,7 @@ struct EnergyDue {
   }
 };
 
-/// The uuid, for Telemetry, of the device that a trainer on `backend` uses: `told` by the trainer, else
-/// `only`, where there is but one device; "" for the CPU. Nothing where both are empty: kDeviceNotTold says
-/// so.
-std::optional<std::string> metered_device(const std::string& backend, const std::string& told,
-                                          const std::string& only = "");
 inline constexpr const char* kMixed = "it evaluates after other steps than those it was asked to";
-inline constexpr const char* kDeviceNotTold = "the trainer did not tell the uuid of its device";
 
 /// Reads a device's energy counter while a trainer runs on the device. The harness reads it, since a reading
 /// takes milliseconds in which the trainer would stand still.

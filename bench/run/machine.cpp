@@ -41,14 +41,6 @@ constexpr const char* kThreadVariables[] = {
     "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_PROC_BIND",   "OMP_PLACES",           "GOMP_CPU_AFFINITY",
     "KMP_AFFINITY",    "KMP_HW_SUBSET",    "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS"};
 
-/// The values of those kThreadVariables that are set.
-Json thread_variables() {
-  Json set = Json::object();
-  for (const char* name : kThreadVariables)
-    if (const char* value = std::getenv(name)) set[name] = printable(value, 200);
-  return set;
-}
-
 /// The value after the first "<key>:" or "<key>=" of a file; "" where there is none.
 std::string field(const char* path, const std::string& key) {
   std::ifstream file(path);
@@ -257,6 +249,9 @@ double busy_cores() {
 
 Json machine_context(const DeviceProbe& probe) {
   const Host h = host();
+  Json threads = Json::object();
+  for (const char* name : kThreadVariables)
+    if (const char* value = std::getenv(name)) threads[name] = printable(value, 200);
   Json context = {{"version", version()},
                   {"commit", build_commit()},
                   {"build", STEPLADDER_BUILD},
@@ -266,7 +261,7 @@ Json machine_context(const DeviceProbe& probe) {
                   {"os", h.os},
                   {"cpu", h.cpu},
                   {"cores", h.cores},
-                  {"thread_environment", thread_variables()},
+                  {"thread_environment", threads},
                   {"memory", h.memory},
                   {"tokenizer", tokenizer_unicode()},
                   {"device", Writer::write(probe.device)},

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <iostream>
 
+#include "bench/base/process.h"
 #include "bench/base/text.h"
 #include "bench/run/child.h"
 #include "model/error.h"
@@ -47,7 +48,7 @@ void Progress::step(const Step& step) {
 }
 
 void Progress::finish(const Run& run) {
-  seconds_[key_] = std::chrono::duration<double>(Clock::now() - start_).count();
+  seconds_[key_] = ms_since(start_) * 1e-3;
   clear();
   std::string line = cat(label(), ": ", name_of(run.status));
   if (run.summary) {
@@ -69,7 +70,7 @@ std::string Progress::label() const {
 
 double Progress::seconds_left() const {
   // Expect each further run to take the mean over the keys so far, this run's key with its projected time.
-  const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
+  const double elapsed = ms_since(start_) * 1e-3;
   const double projected = elapsed * static_cast<double>(steps_) / static_cast<double>(steps_done_);
   double sum = projected;
   for (const auto& [key, seconds] : seconds_)

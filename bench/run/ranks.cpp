@@ -17,13 +17,13 @@
 
 #include "bench/base/text.h"
 #include "bench/run/machine.h"
+#include "bench/run/placeholders.h"
 #include "model/error.h"
 #include "model/socket.h"
 
 namespace stepladder {
 namespace {
 
-constexpr std::string_view kDevices = "{devices}";
 constexpr double kRankGrace = 3.0;  // seconds
 constexpr int kMostTold = 5;        // callers sent away that the user is told of
 
@@ -206,9 +206,7 @@ std::vector<std::string> launcher_command(const std::string& words, int64_t devi
   if (all.empty())
     throw InputError("--launcher is empty: name what starts the ranks, such as 'srun --nodes 2'");
   const std::string ranks = std::to_string(devices);
-  for (std::string& word : all)
-    for (size_t at; (at = word.find(kDevices)) != std::string::npos;)
-      word.replace(at, kDevices.size(), ranks);
+  for (std::string& word : all) word = filled(word, {{"devices", ranks}});
   const auto has = [&](std::initializer_list<std::string_view> options) {
     return std::ranges::any_of(all, [&](const std::string& word) {
       return std::ranges::any_of(options, [&](std::string_view option) {

@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "bench/base/peak.h"
+#include "bench/base/process.h"
 #include "bench/base/statistics.h"
 #include "bench/base/text.h"
 #include "bench/results/json.h"
 #include "bench/run/child_report.h"
-#include "bench/run/ending.h"
 #include "bench/run/machine.h"
 #include "bench/run/ranks.h"
 #include "model/config.h"
@@ -180,6 +180,29 @@ Run asked_for(const Workload& workload) {
   return run;
 }
 
+// ---- how a run ended
+
+struct Ending {
+  Status status = Status::ok;
+  std::string reason;
+};
+
+Ending reported_failure(const ChildReport::Failure& failure) {
+  for (Status status : {Status::oom, Status::unsupported, Status::diverged})
+    if (failure.status == name_of(status)) return {status, failure.reason};
+  return {Status::crash, failure.reason};
+}
+
+/// The first error of a `stepladder rank` in a launcher's stderr, else the launcher's last words, in
+/// parentheses; "" where there are none.
+std::string launcher_words(const ChildEnd& end) {
+  constexpr std::string_view kError = "stepladder: error: ";
+  if (const size_t at = end.stderr_tail.find(kError); at != std::string::npos)
+    return ChildEnd{.stderr_tail = end.stderr_tail.substr(at, end.stderr_tail.find('\n', at) - at)}
+        .last_words();
+  return end.last_words();
+}
+
 /// The ranks of a run, one for each device: their reports, and the run that they add up to.
 class RanksOfRun {
  public:
@@ -197,7 +220,7 @@ class RanksOfRun {
     if (launched_) job.failed = [this] { return any_failed() || launched_->failure(); };
     // A launcher should end the other ranks once a rank has failed, but Open MPI's may deadlock over it.
     job.finished = [this] {
-      return any_failed() || first_with_error(reports_) || std::ranges::all_of(reports_, &ChildReport::ended);
+      return any_failed() || first_with_error() || std::ranges::all_of(reports_, &ChildReport::ended);
     };
     return run_job(job, Channel::events, workload_.timeout_s, [this](size_t from, std::string_view line) {
       rank_ = from;
@@ -208,35 +231,22 @@ class RanksOfRun {
   }
 
   /// How the run ended, by the rank that is to blame.
-  Ending ending_of_all(JobEnd job_end) {
+  Ending ending_of_all(const JobEnd& job_end) {
     last_words_ = job_end.end.stderr_tail;
-    const std::string words = launcher_words(job_end.end);
     const auto how = job_end.end.how;
     const bool by_itself = how == ChildEnd::How::exited || how == ChildEnd::How::signalled;
-    const bool command = !launched_ && workload_.command_starts_ranks();
-    const std::string launcher = launched_ ? cat("the launcher (", workload_.launcher.words, ")")
-                                 : command ? "the command"
-                                           : "";
-    const auto hosts = launched_ ? launched_->hosts() : std::vector<std::string>(parts_.size());
-    if (launched_ && by_itself && !job_end.end.lingered && !any_failed())
-      if (const auto failure = launched_->failure()) {
-        names_itself_ = true;
-        const bool met = !hosts[0].empty();  // if not, the stderr of a rank that did not connect may say why
-        return {Status::crash, cat(*failure, met ? "" : words)};
-      }
-    if (!launcher.empty() && by_itself && !any_failed() && (launched_ || !first_with_error(reports_))) {
-      if (auto left = left_by_launcher(job_end.end, launcher, reports_, hosts)) {
+    if ((launched_ || workload_.command_starts_ranks()) && by_itself && !any_failed())
+      if (auto left = left_by_launcher(job_end.end)) {
         names_itself_ = true;
         return *left;
       }
-    }
     ChildEnd end;
-    std::tie(rank_, end) = blamed(std::move(job_end), reports_, parts_, exits_, command);
-    Ending ending = ending_of(end, reports_[rank_], parts_[rank_], workload_, rank_);
+    std::tie(rank_, end) = blamed(job_end);
+    Ending ending = ending_of(end, rank_);
     if (const auto& exit = reports_[rank_].exit; exit && !exit->stderr_tail.empty())
       last_words_ = exit->stderr_tail;
     for (size_t other = 0; ending.status == Status::ok && other < parts_.size(); ++other)
-      ending = ending_of(end, reports_[rank_ = other], parts_[other], workload_, other);
+      ending = ending_of(end, rank_ = other);
     return ending;
   }
 
@@ -293,6 +303,23 @@ class RanksOfRun {
     return cat("rank ", rank, host.empty() ? "" : cat(" (", host, ")"));
   }
   bool any_failed() const { return std::ranges::any_of(reports_, &ChildReport::failed); }
+  /// The first rank that sent an error event.
+  std::optional<size_t> first_with_error() const {
+    for (size_t rank = 0; rank < reports_.size(); ++rank)
+      if (reports_[rank].error) return rank;
+    return std::nullopt;
+  }
+  /// The rank with the fewest steps among those that have not told their end.
+  size_t furthest_behind() const {
+    size_t rank = 0;
+    for (size_t r = 1; r < parts_.size(); ++r)
+      if (!reports_[r].ended && (reports_[rank].ended || parts_[r].steps.size() < parts_[rank].steps.size()))
+        rank = r;
+    return rank;
+  }
+  Ending ending_of(const ChildEnd& end, size_t rank) const;
+  std::pair<size_t, ChildEnd> blamed(const JobEnd& job_end) const;
+  std::optional<Ending> left_by_launcher(const ChildEnd& end) const;
 
   const Workload& workload_;
   std::vector<Run> parts_;           // a run for each rank
@@ -303,6 +330,99 @@ class RanksOfRun {
   std::optional<LaunchedRanks> launched_;
   std::string last_words_;
 };
+
+/// How one rank ended. Only rank 0 has the loss. Throws InputError where a native program refused its
+/// options.
+Ending RanksOfRun::ending_of(const ChildEnd& end, size_t rank) const {
+  const ChildReport& report = reports_[rank];
+  const Run& run = parts_[rank];
+  std::string last = end.last_words();
+  if (last.find("No module named '") != std::string::npos && workload_.program.takes_python)
+    last += "; use --python to name a Python that has it";
+  const std::string torn = end.torn ? "; its last line has no newline, without which it is no event" : "";
+  const auto crash = [&](const auto&... what) { return Ending{Status::crash, cat(what..., torn, last)}; };
+  switch (end.how) {
+    case ChildEnd::How::timed_out:
+      if (report.error) return reported_failure(*report.error);
+      return {Status::timeout, cat("killed after ", number_text(workload_.timeout_s), " s at step ",
+                                   run.steps.size(), " of ", workload_.steps, "; --timeout allows more")};
+    case ChildEnd::How::signalled:
+      if (report.error) return reported_failure(*report.error);  // as after an uncaught exception
+      return crash("killed by ", signal_name(end.code), " at step ", run.steps.size(), " of ",
+                   workload_.steps);
+    case ChildEnd::How::stopped:
+      return crash("stopped by a signal at step ", run.steps.size(), " of ", workload_.steps);
+    case ChildEnd::How::refused:
+      return crash("too long a line on its event stream");
+    case ChildEnd::How::exited:
+      break;
+  }
+  if (end.code == kExitUsage && workload_.program.native)
+    throw InputError(report.error ? report.error->reason
+                                  : cat(workload_.program.variant, " refused its options", last));
+  if (report.error) return reported_failure(*report.error);
+  if (workload_.is_failure(end.code)) return crash("exit status ", end.code);
+  if (!report.started)
+    return workload_.command_starts_ranks()
+               ? crash("it told nothing: no start came at the path that STEPLADDER_EVENTS_", rank, " names")
+               : crash(
+                     "it told nothing: does it call stepladder.start()? No start came on the file descriptor "
+                     "that STEPLADDER_EVENTS names");
+  if (!report.ended)
+    return crash("ended without reporting its end, after ", run.steps.size(), " of ", workload_.steps,
+                 " steps");
+  if (static_cast<int64_t>(run.steps.size()) != workload_.steps && !report.reached())
+    return crash("reported ", run.steps.size(), " of ", workload_.steps, " steps");
+  if (std::ssize(run.steps) <= workload_.warmup)
+    return crash("reached the loss after ", run.steps.size(), " steps, of which --warmup ", workload_.warmup,
+                 " leaves none to time: lower it, or --until-loss");
+  for (const Step& step : run.steps)
+    if (rank == 0 && !step.loss)
+      return {Status::diverged, cat("step ", step.step, ": the loss is not finite")};
+  for (const Evaluation& evaluation : run.evaluations)
+    if (!evaluation.val_loss)
+      return {Status::diverged, cat("the validation loss after step ", evaluation.step, " is not finite")};
+  return {};
+}
+
+/// The rank to blame for the end of a job, and how that rank ended.
+std::pair<size_t, ChildEnd> RanksOfRun::blamed(const JobEnd& job_end) const {
+  const ChildEnd& end = job_end.end;
+  // A rank that a signal ended is to blame, even if others noticed its end and exited first.
+  auto rank =
+      std::ranges::find_if(exits_, [&](size_t r) { return reports_[r].exit->how != ChildEnd::How::exited; });
+  if (rank == exits_.end())
+    rank = std::ranges::find_if(exits_, [&](size_t r) { return reports_[r].exit->code != 0; });
+  const auto told = first_with_error();
+  if (end.how == ChildEnd::How::timed_out) return {told.value_or(furthest_behind()), end};
+  if (end.how == ChildEnd::How::refused) return {job_end.refused, end};
+  // The exit status of a command that starts the ranks belongs to no rank.
+  if (told && !launched_ && workload_.command_starts_ranks())
+    return {*told, {ChildEnd::How::exited, kExitFailed, end.stderr_tail}};
+  if (rank != exits_.end()) return {*rank, *reports_[*rank].exit};
+  const size_t process = job_end.process;
+  const bool none = end.how == ChildEnd::How::exited && end.code == kExitOk && !reports_[process].error;
+  return {none ? told.value_or(process) : process, end};  // a rank that told an error need not have exited
+}
+
+/// The ending of a job whose launcher, or command that starts ranks, is to blame: a rank did not connect, or
+/// had not told its end. Nothing where it is not to blame.
+std::optional<Ending> RanksOfRun::left_by_launcher(const ChildEnd& end) const {
+  if (const auto failure = launched_ && !end.lingered ? launched_->failure() : std::nullopt) {
+    const bool met = !launched_->hosts()[0].empty();  // if not, the stderr of a rank may say why
+    return Ending{Status::crash, cat(*failure, met ? "" : launcher_words(end))};
+  }
+  if (!launched_ && first_with_error()) return std::nullopt;
+  const auto open =
+      std::ranges::find_if(reports_, [](const ChildReport& report) { return !report.exit && !report.ended; });
+  if (open == reports_.end()) return std::nullopt;
+  const bool by_signal = end.how == ChildEnd::How::signalled;
+  return Ending{Status::crash,
+                cat(launched_ ? cat("the launcher (", workload_.launcher.words, ")") : "the command",
+                    " ended before ", name_of(static_cast<size_t>(open - reports_.begin())), " did, ",
+                    by_signal ? cat("killed by ", signal_name(end.code)) : cat("exit status ", end.code),
+                    launcher_words(end))};
+}
 
 /// Why a run can't take place on this device; "" where it can. Throws Error where the program's sources have
 /// changed since they were first measured.
@@ -338,13 +458,12 @@ Run run_program(const Workload& workload, const std::function<void(const Step&)>
   RanksOfRun ranks(workload, run, on_step);
   Ending ending;
   try {
-    JobEnd end = ranks.carry_out();
-    const bool lingered = end.end.lingered;
-    ending = ranks.ending_of_all(std::move(end));
+    const JobEnd end = ranks.carry_out();
+    ending = ranks.ending_of_all(end);
     if (ending.status == Status::ok) ranks.check(ms_since(start));
     run = ranks.together();
     if (ending.status == Status::ok) ranks.sum_up(run);
-    run.lingered = lingered && ending.status == Status::ok;  // else the run told an error
+    run.lingered = end.end.lingered && ending.status == Status::ok;  // else the run told an error
   } catch (const BadReport& e) {
     run = ranks.first();
     ending = {Status::crash, e.what()};

@@ -60,78 +60,52 @@ std::optional<T> first_in(const fs::path& file) {
 
 }  // namespace
 
-// The part of nvml.h that is used, since not every toolkit has that file: the C interface is stable.
+/// NVML's library with one device. Its C interface is stable, and not every toolkit has nvml.h.
 struct Telemetry::Nvml {
-  using Device = void*;
-  using Status = int;  // 0: success
-  enum Clock { kSm = 1, kMemory = 2 };
-  enum Sensor { kGpu = 0 };
-
-  ~Nvml() {
-    if (shutdown && ready) shutdown();
-    if (library) ::dlclose(library);
-  }
-  /// Loads the library and opens the device. Throws Error naming what is missing.
-  void open(const char* path, const std::string& uuid);
-  template <class F>
-  void find(F*& function, const char* name) {
-    function = reinterpret_cast<F*>(::dlsym(library, name));
-  }
-  void require(Status status, const char* what) const {
-    if (status != 0) throw Error(cat(what, ": ", error_string(status)));
-  }
-  /// The value that get(device, args.., &value) stores; nothing where it fails.
-  template <class Get, class... Args>
-  std::optional<unsigned> number(Get* get, Args... args) const {
-    unsigned value = 0;
-    if (!get || get(device, args..., &value) != 0) return std::nullopt;
-    return value;
-  }
-
-  void* library = nullptr;
-  Device device = nullptr;
-  bool ready = false;
-  Status (*init)() = nullptr;
-  Status (*shutdown)() = nullptr;
-  const char* (*error_string)(Status) = nullptr;
-  Status (*driver_version)(char*, unsigned) = nullptr;
-  Status (*device_by_uuid)(const char*, Device*) = nullptr;
-  Status (*clock)(Device, Clock, unsigned*) = nullptr;         // MHz
-  Status (*max_clock)(Device, Clock, unsigned*) = nullptr;     // MHz
-  Status (*power)(Device, unsigned*) = nullptr;                // mW
-  Status (*power_limit)(Device, unsigned*) = nullptr;          // mW
-  Status (*temperature)(Device, Sensor, unsigned*) = nullptr;  // degrees Celsius
-  Status (*reasons)(Device, unsigned long long*) = nullptr;
-  Status (*energy)(Device, unsigned long long*) = nullptr;  // mJ since the driver was loaded
+  static constexpr int kSm = 1, kMemory = 2;  // nvmlClockType_t
+  static constexpr int kGpu = 0;              // nvmlTemperatureSensors_t
+  static constexpr int kNotFound = 6, kNoFunction = 13;
   struct Utilization {
     unsigned pid;
     unsigned long long time;                // microseconds since 1970
     unsigned sm, memory, encoder, decoder;  // percent
   };
-  Status (*utilization)(Device, Utilization*, unsigned* count, unsigned long long since) = nullptr;
+
+  ~Nvml() {
+    if (ready) call("nvmlShutdown");
+    if (library) ::dlclose(library);
+  }
+  /// Loads the library and opens the device. Throws Error naming what is missing.
+  void open(const char* path, const std::string& uuid);
+  /// Calls a function of the library. Returns its status: 0 for success, kNoFunction where a driver lacks it.
+  template <class... Args>
+  int call(const char* name, Args... args) const {
+    const auto function = reinterpret_cast<int (*)(Args...)>(::dlsym(library, name));
+    return function ? function(args...) : kNoFunction;
+  }
+  /// The value that name(device, args.., &value) stores; nothing where it fails.
+  template <class T = unsigned, class... Args>
+  std::optional<T> get(const char* name, Args... args) const {
+    T value = 0;
+    return call(name, device, args..., &value) == 0 ? std::optional(value) : std::nullopt;
+  }
+
+  void* library = nullptr;
+  void* device = nullptr;
+  bool ready = false;
 };
 
 void Telemetry::Nvml::open(const char* path, const std::string& uuid) {
   library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library) throw Error(::dlerror());
-  find(init, "nvmlInit_v2");
-  find(shutdown, "nvmlShutdown");
-  find(error_string, "nvmlErrorString");
-  find(driver_version, "nvmlSystemGetDriverVersion");
-  find(device_by_uuid, "nvmlDeviceGetHandleByUUID");
-  find(clock, "nvmlDeviceGetClockInfo");
-  find(max_clock, "nvmlDeviceGetMaxClockInfo");
-  find(power, "nvmlDeviceGetPowerUsage");
-  find(power_limit, "nvmlDeviceGetEnforcedPowerLimit");
-  find(temperature, "nvmlDeviceGetTemperature");
-  find(reasons, "nvmlDeviceGetCurrentClocksEventReasons");
-  if (!reasons) find(reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");  // its name before driver 535
-  find(energy, "nvmlDeviceGetTotalEnergyConsumption");
-  find(utilization, "nvmlDeviceGetProcessUtilization");
-  if (!init || !shutdown || !error_string || !device_by_uuid) throw Error(cat(path, " is no NVML"));
-  require(init(), "NVML does not start");
+  const auto error_string = reinterpret_cast<const char* (*)(int)>(::dlsym(library, "nvmlErrorString"));
+  if (!error_string) throw Error(cat(path, " is no NVML"));
+  const auto require = [&](int status, const std::string& what) {
+    if (status != 0) throw Error(cat(what, ": ", error_string(status)));
+  };
+  require(call("nvmlInit_v2"), "NVML does not start");
   ready = true;
-  require(device_by_uuid(uuid.c_str(), &device), uuid.c_str());
+  require(call("nvmlDeviceGetHandleByUUID", uuid.c_str(), &device), uuid);
 }
 
 Telemetry::Telemetry(const std::string& uuid) : seen_(now_us()) {
@@ -153,21 +127,22 @@ DeviceState Telemetry::sample() const {
   DeviceState state;
   if (!nvml_) return state;
   const Nvml& nvml = *nvml_;
-  state.sm_mhz = nvml.number(nvml.clock, Nvml::kSm);
-  state.memory_mhz = nvml.number(nvml.clock, Nvml::kMemory);
-  if (const auto milliwatts = nvml.number(nvml.power).value_or(0); milliwatts > 0)
+  state.sm_mhz = nvml.get("nvmlDeviceGetClockInfo", Nvml::kSm);
+  state.memory_mhz = nvml.get("nvmlDeviceGetClockInfo", Nvml::kMemory);
+  if (const auto milliwatts = nvml.get("nvmlDeviceGetPowerUsage").value_or(0); milliwatts > 0)
     state.power_w = milliwatts / 1e3;
-  state.temperature_c = nvml.number(nvml.temperature, Nvml::kGpu);
-  unsigned long long bits = 0;
-  if (nvml.reasons && nvml.reasons(nvml.device, &bits) == 0) state.throttle = names_of(bits);
+  state.temperature_c = nvml.get("nvmlDeviceGetTemperature", Nvml::kGpu);
+  auto bits = nvml.get<unsigned long long>("nvmlDeviceGetCurrentClocksEventReasons");
+  if (!bits)  // its name before driver 535
+    bits = nvml.get<unsigned long long>("nvmlDeviceGetCurrentClocksThrottleReasons");
+  if (bits) state.throttle = names_of(*bits);
   return state;
 }
 
 std::optional<double> Telemetry::joules() {
   if (!nvml_) return missing_.empty() ? package_joules() : std::nullopt;
-  unsigned long long millijoules = 0;
-  if (nvml_->energy && nvml_->energy(nvml_->device, &millijoules) == 0)
-    return static_cast<double>(millijoules) * 1e-3;
+  if (const auto millijoules = nvml_->get<unsigned long long>("nvmlDeviceGetTotalEnergyConsumption"))
+    return static_cast<double>(*millijoules) * 1e-3;
   energy_unknown_ = "the device has no energy counter";
   return std::nullopt;
 }
@@ -204,13 +179,13 @@ std::optional<double> Telemetry::package_joules() {
 
 std::optional<int64_t> Telemetry::processes() {
   constexpr unsigned kMost = 1024;
-  if (!nvml_ || !nvml_->utilization) return std::nullopt;
+  if (!nvml_) return std::nullopt;
   std::vector<Nvml::Utilization> samples(kMost);
   unsigned count = kMost;
-  const auto since = std::exchange(seen_, now_us());
-  constexpr int kNotFound = 6;  // no sample since then
-  const Nvml::Status status = nvml_->utilization(nvml_->device, samples.data(), &count, since);
-  if (status == kNotFound) return 0;
+  const unsigned long long since = std::exchange(seen_, now_us());
+  const int status =
+      nvml_->call("nvmlDeviceGetProcessUtilization", nvml_->device, samples.data(), &count, since);
+  if (status == Nvml::kNotFound) return 0;  // no sample since then
   if (status != 0) return std::nullopt;
   std::set<unsigned> busy;
   for (const auto& sample : std::span(samples).first(std::min(count, kMost)))
@@ -226,11 +201,11 @@ Json Telemetry::describe() const {
     return value ? Json(*value * unit) : Json();
   };
   std::array<char, 96> driver{};
-  if (nvml.driver_version) nvml.driver_version(driver.data(), driver.size());
+  nvml.call("nvmlSystemGetDriverVersion", driver.data(), static_cast<unsigned>(driver.size()));
   return {{"library", cat("NVML ", driver.data())},
-          {"power_limit_w", json(nvml.number(nvml.power_limit), 1e-3)},
-          {"max_sm_mhz", json(nvml.number(nvml.max_clock, Nvml::kSm))},
-          {"max_memory_mhz", json(nvml.number(nvml.max_clock, Nvml::kMemory))}};
+          {"power_limit_w", json(nvml.get("nvmlDeviceGetEnforcedPowerLimit"), 1e-3)},
+          {"max_sm_mhz", json(nvml.get("nvmlDeviceGetMaxClockInfo", Nvml::kSm))},
+          {"max_memory_mhz", json(nvml.get("nvmlDeviceGetMaxClockInfo", Nvml::kMemory))}};
 }
 
 }  // namespace stepladder

@@ -39,10 +39,8 @@ struct Workload {
   TelemetryOfDevices* telemetry = nullptr;
 
   RowKey row() const { return {program.variant, workload_of(config)}; }
-  /// Whether the harness or a launcher starts several ranks, not the program's command.
-  bool has_ranks() const { return devices > 1 && !program.starts_ranks(); }
-  /// Whether a launcher starts the ranks; for our rungs on the CPU that is mpirun.
-  bool has_launcher() const { return has_ranks() && !launcher.words.empty(); }
+  /// Whether a launcher starts several ranks; for our rungs on the CPU that is mpirun.
+  bool has_launcher() const { return devices > 1 && !program.starts_ranks() && !launcher.words.empty(); }
   /// Whether the program's command starts several ranks, which then write to paths.
   bool command_starts_ranks() const { return devices > 1 && program.starts_ranks(); }
   /// Whether a program's exit status is a failure. In a run until a loss, 3 isn't: the loss was not reached.

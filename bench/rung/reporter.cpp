@@ -12,7 +12,6 @@
 #include "bench/base/statistics.h"
 #include "bench/base/text.h"
 #include "bench/results/writer.h"
-#include "bench/rung/timeline.h"
 #include "model/atomic_file.h"
 #include "model/cpu/parallel.h"
 #include "model/flops.h"
@@ -40,17 +39,6 @@ std::string precision(const RunSession& session) {
              "AdamW, statistics, accumulation and loss", half == DType::f16 ? "; dynamic loss scaling" : "");
 }
 
-/// Tokens in a step of all ranks that train one model.
-int64_t global_tokens(const RunSession& session) {
-  return session.config.B * session.config.T * session.settings.hyper.accumulate * session.team().size;
-}
-
-/// Peak FLOP/s of all ranks that train one model; nothing for an unknown device.
-std::optional<double> global_peak(const RunSession& session) {
-  const auto peak = gemm_peak(session.device, *session.rung.math);
-  return peak ? std::optional(*peak * session.team().size) : std::nullopt;
-}
-
 FlopsPerToken flops_of(const RunSession& session) {
   return flops_per_token(session.trainer->tensors().params, session.config);
 }
@@ -60,8 +48,11 @@ FlopsPerToken flops_of(const RunSession& session) {
 Reporter::Reporter(const RunSession& session, EventWriter& events)
     : session_(session),
       events_(events),
-      tokens_(static_cast<double>(global_tokens(session))),
-      peak_(global_peak(session)) {}
+      tokens_(static_cast<double>(session.config.B * session.config.T * session.settings.hyper.accumulate *
+                                  session.team().size)),
+      peak_(gemm_peak(session.device, *session.rung.math)) {
+  if (peak_) *peak_ *= session.team().size;
+}
 
 std::string Reporter::mfu_text(double flops_per_token, double ms) const {
   const auto fraction = mfu(flops_per_token, tokens_per_second(ms), peak_);
@@ -151,11 +142,6 @@ void Reporter::evaluated(int64_t done, double val_loss) {
   val_loss_ = val_loss;
   events_.write({{"event", "eval"}, {"step", done}, {"val_loss", val_loss}});
   std::cout << "validation loss " << fixed(val_loss, 4) << " after " << done << " steps" << std::endl;
-}
-
-void Reporter::saved(int64_t done) const {
-  std::cout << "checkpoint " << printable(session_.settings.checkpoint, kMaxMessage) << " after " << done
-            << " steps" << std::endl;
 }
 
 void Reporter::end() {

@@ -22,7 +22,6 @@ class Reporter {
   /// Reports the step that makes `done` steps. Samples the device for the harness.
   void step(int64_t done, float lr, double step_ms);
   void evaluated(int64_t done, double val_loss);
-  void saved(int64_t done) const;
   /// Reports the profile and the run's summary.
   void end();
 
@@ -36,8 +35,8 @@ class Reporter {
 
   const RunSession& session_;
   EventWriter& events_;
-  const double tokens_;                 // of a step, all ranks counted
-  const std::optional<double> peak_;    // FLOP/s of all ranks
+  const double tokens_;                 // of a step, of all ranks that train one model
+  std::optional<double> peak_;          // FLOP/s of these ranks; nothing for an unknown device
   std::optional<Telemetry> telemetry_;  // for the harness
   std::vector<double> step_ms_;
   double loss_ = 0.0;

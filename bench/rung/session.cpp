@@ -32,11 +32,6 @@ struct Model {
   std::unique_ptr<Decoder> decoder;
 };
 
-/// Whether a decoder can run here: on CUDA it needs the libraries, and heads of at most 256 channels.
-bool decodes_here(const RunSession& session, const Config& config) {
-  return session.device.backend != "cuda" || (session.build.libraries && config.HS() <= 256);
-}
-
 /// The trainer and, where the settings want one and it knows the trainer, the decoder. Throws InputError for
 /// --hellaswag with a trainer that it doesn't know.
 Model make_model(const RunSession& session, Arena& arena, const Config& config) {
@@ -45,7 +40,8 @@ Model make_model(const RunSession& session, Arena& arena, const Config& config) 
   if (!known && !session.settings.hellaswag.empty())
     throw InputError(cat("--hellaswag: model/decoder.cpp does not compute ", model.trainer->architecture(),
                          ": add its changes to GPT-2 there"));
-  const bool here = decodes_here(session, config);
+  // On CUDA it needs the libraries, and heads of at most 256 channels.
+  const bool here = session.device.backend != "cuda" || (session.build.libraries && config.HS() <= 256);
   if (!here && !session.settings.hellaswag.empty())
     throw InputError(
         cat("--hellaswag: on CUDA it needs cuBLAS, which own_kernels doesn't use, and heads of at "

@@ -2,12 +2,12 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <initializer_list>
 #include <iostream>
 #include <limits>
@@ -15,6 +15,7 @@
 #include <optional>
 #include <string_view>
 
+#include "bench/base/process.h"
 #include "bench/base/text.h"
 #include "bench/rung/reporter.h"
 #include "bench/rung/sampler.h"
@@ -25,8 +26,6 @@
 
 namespace stepladder {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 volatile std::sig_atomic_t stop_signal = 0;  // the signal that asked to stop
 volatile std::sig_atomic_t answers_signal = 0;
@@ -71,7 +70,6 @@ class Training {
 
  private:
   void step();
-  double timed_step(float lr);
   void evaluate();
   void save();
 
@@ -154,7 +152,15 @@ void Training::step() {
   const float lr = settings_.schedule().at(done_);
   if (session_.tracer) session_.tracer->begin_step(done_);
   if (session_.ranks) session_.ranks->begin_step(done_);
-  const double step_ms = timed_step(lr);
+  // The clock runs from before the batch is fetched until the device is synchronised.
+  const auto start = std::chrono::steady_clock::now();
+  Ops& ops = *session_.ops;
+  ops.device().start_timer();
+  session_.trainer->step(batches_, done_, lr);
+  ops.device().stop_timer();
+  if (session_.ranks) session_.ranks->progress();  // from here this rank only waits for the others
+  ops.synchronize();
+  const double step_ms = ms_since(start);
   if (session_.ranks) session_.ranks->end_step();
   if (session_.tracer) session_.tracer->end_step(done_, step_ms);
   ++done_;
@@ -162,18 +168,6 @@ void Training::step() {
   if (!std::isfinite(reporter_.loss()))
     throw DivergedError(
         cat("the loss is ", reporter_.loss(), " at step ", done_, ": lower --lr or look at --data"));
-}
-
-/// Trains one step and returns its ms, from before its batch is fetched until the device is synchronised.
-double Training::timed_step(float lr) {
-  Ops& ops = *session_.ops;
-  const auto start = Clock::now();
-  ops.device().start_timer();
-  session_.trainer->step(batches_, done_, lr);
-  ops.device().stop_timer();
-  if (session_.ranks) session_.ranks->progress();  // from here this rank only waits for the others
-  ops.synchronize();
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
 void Training::evaluate() {
@@ -196,23 +190,8 @@ void Training::save() {
   if (!session_.is_first()) return;
   save_checkpoint(settings_.checkpoint, *session_.ops, *session_.trainer,
                   {done_, batches_.index(), settings_.seed});
-  reporter_.saved(done_);
-}
-
-/// Checks that writing to `path` would replace no file but a `what`, which `read` accepts without throwing.
-/// Throws InputError.
-template <class Read>
-void check_replaces(const char* option, const std::string& path, const char* what, const Read& read) {
-  std::error_code none;
-  if (path.empty() || !std::filesystem::is_regular_file(path, none) ||
-      std::filesystem::file_size(path, none) == 0)
-    return;
-  try {
-    read(path);
-  } catch (const std::exception&) {
-    throw InputError(
-        cat(path, ": is there and no ", what, ", and ", option, " would replace it: name another file"));
-  }
+  std::cout << "checkpoint " << printable(settings_.checkpoint, kMaxMessage) << " after " << done_ << " steps"
+            << std::endl;
 }
 
 /// Checks that we wrote the weights in a file, and that it has the optimizer's state if and only if
@@ -223,30 +202,41 @@ void check_is_ours(const std::string& path, bool resumes) {
     throw InputError(path);
 }
 
-/// Fails before training if an output can't be written, or would replace something else.
+/// Fails before training if an output can't be written, or would replace something else than such an output.
 void check_outputs(const RunSession& session) {
   const RungSettings& settings = session.settings;
-  check_replaces("--checkpoint", settings.checkpoint, "checkpoint that Stepladder wrote",
-                 [](const std::string& path) { check_is_ours(path, true); });
-  check_replaces("--save-weights", settings.save_weights, "file of weights alone that Stepladder wrote",
-                 [](const std::string& path) { check_is_ours(path, false); });
-  check_replaces("--times", settings.times, "list of times", [](const std::string& path) {
-    std::ifstream file(path);
-    nlohmann::json::parse(file).get<std::vector<double>>();
-  });
-  if (!settings.save_weights.empty())
-    check_config_beside(settings.save_weights, session.config, session.architecture());
+  struct Output {
+    const char *option, *what;
+    const std::string& path;
+    std::function<void(const std::string&)> read;  // throws for a file of another kind
+  };
   std::map<std::string, const char*> outputs;
-  for (const auto& [option, path] :
-       {std::pair("--checkpoint", settings.checkpoint), std::pair("--save-weights", settings.save_weights),
-        std::pair("--times", settings.times)}) {
+  for (const auto& [option, what, path, read] : std::initializer_list<Output>{
+           {"--checkpoint", "checkpoint that Stepladder wrote", settings.checkpoint,
+            [](const std::string& file) { check_is_ours(file, true); }},
+           {"--save-weights", "file of weights alone that Stepladder wrote", settings.save_weights,
+            [](const std::string& file) { check_is_ours(file, false); }},
+           {"--times", "list of times", settings.times, [](const std::string& file) {
+              std::ifstream times(file);
+              nlohmann::json::parse(times).get<std::vector<double>>();
+            }}}) {
     if (path.empty()) continue;
+    std::error_code none;
+    try {
+      if (std::filesystem::is_regular_file(path, none) && std::filesystem::file_size(path, none) > 0)
+        read(path);
+    } catch (const std::exception&) {
+      throw InputError(
+          cat(path, ": is there and no ", what, ", and ", option, " would replace it: name another file"));
+    }
     AtomicFile probe(path);
     const auto [other, first] = outputs.emplace(target_of(path), option);
     if (!first)
       throw InputError(
           cat(path, ": ", option, " would replace what ", other->second, " leaves there: name another file"));
   }
+  if (!settings.save_weights.empty())
+    check_config_beside(settings.save_weights, session.config, session.architecture());
 }
 
 /// Tells stderr and the harness which signal ended the run before its last step. Returns the exit code.

@@ -54,21 +54,6 @@ Certificate certificate(const RowKey& key, const Rounds& rounds, double loss) {
   return all;
 }
 
-}  // namespace
-
-double Certificate::deviation() const {
-  return mean.error() * std::sqrt(static_cast<double>(losses.size()));
-}
-
-std::vector<Certificate> certificates(const Results& results, double loss) {
-  std::vector<Certificate> all;
-  const Rows rows(results);
-  for (const RowKey& key : rows.order) all.push_back(certificate(key, *rows.find(key), loss));
-  return all;
-}
-
-namespace {
-
 std::string p_text(const Certificate& c) {
   return c.p < 1e-4 ? scientific(c.p) : fixed(c.p, 4);
 }
@@ -103,6 +88,17 @@ Table table_of(const std::vector<Certificate>& certificates, const std::string& 
 }
 
 }  // namespace
+
+std::vector<Certificate> certificates(const Results& results, double loss) {
+  std::vector<Certificate> all;
+  const Rows rows(results);
+  for (const RowKey& key : rows.order) all.push_back(certificate(key, *rows.find(key), loss));
+  return all;
+}
+
+double Certificate::deviation() const {
+  return mean.error() * std::sqrt(static_cast<double>(losses.size()));
+}
 
 std::string Certificate::verdict() const {
   return !refusal.empty() ? "REFUSED" : holds() ? "CERTIFIED" : "NOT CERTIFIED";

@@ -18,9 +18,9 @@ const Run& told(const Rounds& rounds) {
 }
 
 void require_none(const std::vector<Disagreement>& differing) {
-  std::vector<std::string> texts;
-  for (const Disagreement& one : differing) texts.push_back(one.text());
-  if (!texts.empty()) throw Error(cat("not comparable, BASE / NEW: ", join(texts, ", ")), kExitNotComparable);
+  if (!differing.empty())
+    throw Error(cat("not comparable, BASE / NEW: ", join(texts_of(differing, &Disagreement::text), ", ")),
+                kExitNotComparable);
 }
 
 void require_common_row(const Results& base, const Results& next) {

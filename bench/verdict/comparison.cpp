@@ -7,7 +7,6 @@
 #include "bench/plan/ladder_file.h"
 #include "bench/results/learns.h"
 #include "bench/results/rounds.h"
-#include "bench/verdict/learning_verdict.h"
 
 namespace stepladder {
 namespace {
@@ -106,6 +105,17 @@ std::vector<std::string> notes(const Results& base, const Results& next,
 }
 
 // ---- one row
+
+/// The first run that is not ok, with the number of such runs, "NEW: crash: killed (1 of 3 runs)"; "" where
+/// all are ok.
+std::string failure(const Rounds& rounds, const char* side) {
+  const auto failed = [](const auto& item) { return item.second->status != Status::ok; };
+  const auto first = std::ranges::find_if(rounds, failed);
+  if (first == rounds.end()) return "";
+  const Run& run = *first->second;
+  return cat(side, ": ", name_of(run.status), run.reason.empty() ? "" : ": " + run.reason, " (",
+             std::ranges::count_if(rounds, failed), " of ", rounds.size(), " runs)");
+}
 
 double tolerance_of(const std::string& variant, const Ladder& ladder) {
   // Two builds of the lowest rung need not agree to the bit: they get the tolerance of the next rung.
@@ -324,7 +334,160 @@ void judge(ComparedRow& row, bool may_pass) {
   row.reason = join(reasons, "; ");
 }
 
+// ---- learning
+
+/// Why neither FASTER nor SLOWER holds, and with how many seeds more one would.
+std::string untold_text(const LearningNumbers& n) {
+  const LearningChange& change = n.change;
+  const auto of_all = [&](size_t missed) { return cat(change.seeds - missed, " of ", change.seeds); };
+  if (!n.no_interval.empty()) return n.no_interval;
+  if (std::min(change.base_missed, change.next_missed) == change.seeds)
+    return "no seed of either reached the loss to stay";
+  if (change.seeds < kMinCertainPairs)
+    return cat(counted(static_cast<int64_t>(change.seeds), "seed"), " in common, ", kMinCertainPairs,
+               " are the least");
+  if (change.by_signs())
+    return cat(of_all(change.base_missed), " seeds of BASE and ", of_all(change.next_missed),
+               " of NEW reached the loss to stay, and signs alone don't tell");
+  if (!change.seconds) return "the times of a step are not known";
+  std::vector<std::string> texts;
+  for (const LearningNumbers::More& more : n.more)
+    texts.push_back(more.seeds == 0 ? cat(more.percent, " % would be told")
+                                    : cat(more.percent, " % takes ", more.seeds, " more seeds"));
+  return join(texts, ", ");
+}
+
+/// "commit 0123abc, 2025-01-31T12:00:00.000Z"
+std::string described(const Results& results) {
+  const std::string commit = text_at(results.context, "commit"), time = text_at(results.context, "time");
+  return cat(commit.empty() ? "an unknown commit" : "commit " + commit, time.empty() ? "" : ", " + time);
+}
+
+/// Fills in row.learning, or row.reason where a run's evaluations don't tell or the runs for times are not
+/// ok. `alpha` is the row's share of false alarms, for LearningNumbers::more.
+void learn(ComparedRow& row, const RowKey& key, const Rounds& base, const Rounds& next, const Limits& limits,
+           double alpha) {
+  StepTimes times;
+  if (limits.base_times) times = {rounds_of(*limits.base_times, key), rounds_of(*limits.next_times, key)};
+  for (const auto& [rounds, side] :
+       {std::pair(&times.base, "BASE's times"), std::pair(&times.next, "NEW's times")})
+    if (row.reason.empty() && limits.base_times)
+      row.reason = rounds->empty() ? cat(side, ": there are none") : failure(*rounds, side);
+  if (!row.reason.empty()) return;
+  try {
+    row.learning =
+        learning_numbers(base, next, *limits.until_loss, alpha, limits.base_times ? &times : nullptr);
+  } catch (const InputError& e) {
+    row.reason = e.what();
+  }
+}
+
+/// Sets the verdicts that follow from the rows' `learning`, by Holm's test over all rows.
+void judge_learning(std::vector<ComparedRow>& rows, double alpha) {
+  std::vector<ComparedRow*> learning;
+  std::vector<double> p_values;
+  for (ComparedRow& row : rows)
+    if (row.learning) learning.push_back(&row), p_values.push_back(row.learning->change.p_changed());
+  const std::vector<bool> changed = holm(p_values, alpha);
+  for (size_t i = 0; i < learning.size(); ++i) {
+    ComparedRow& row = *learning[i];
+    const LearningChange& change = row.learning->change;
+    row.verdict = !changed[i]                         ? Verdict::not_told_apart
+                  : change.p_faster < change.p_slower ? Verdict::faster
+                                                      : Verdict::slower;
+    if (!changed[i])
+      row.reason = untold_text(*row.learning);
+    else if (change.by_signs())
+      row.reason = cat("by the signs of ", change.seeds, " pairs; the loss was reached to stay by ",
+                       change.seeds - change.base_missed, " of BASE and ", change.seeds - change.next_missed,
+                       " of NEW");
+  }
+}
+
+/// Adds what a reader of verdicts on learning has to know: intended changes, equal curves, and where times
+/// are from.
+void add_learning_notes(Comparison& comparison, const std::vector<Disagreement>& intended,
+                        const Limits& limits) {
+  for (const Disagreement& one : intended)
+    comparison.notes.push_back(cat("An intended change? BASE / NEW: ", one.text(), "."));
+  for (const ComparedRow& row : comparison.rows)
+    if (row.learning && row.learning->same_curves)
+      comparison.notes.push_back(cat(row.variant, ", ", row.workload,
+                                     ": BASE and NEW learn the same to the bit from each seed, so only the "
+                                     "time of a step can differ."));
+  if (limits.base_times)
+    comparison.notes.push_back(cat("Steps to the loss are of the runs of --steps-from (", comparison.base,
+                                   " / ", comparison.next, "), times of a step of BASE and NEW (",
+                                   described(*limits.base_times), " / ", described(*limits.next_times),
+                                   ")."));
+}
+
+/// Compares NEW's losses with BASE's, in long runs by their means: fills in row.reason where NEW is worse.
+/// Returns whether NEW is shown not to be worse.
+bool learns_as_base(ComparedRow& row, const Rounds& base, const Rounds& next, double tolerance) {
+  const auto steps = [](const Rounds& rounds) { return rounds.begin()->second->steps.size(); };
+  if (std::min(steps(base), steps(next)) <= kShortRun) {
+    for (const auto& [run, other] : pairs_of(next, base)) {
+      Run reference = *other;
+      reference.variant = "BASE";
+      const std::string apart = divergence(reference, *run, tolerance);
+      if (apart.empty()) continue;
+      row.reason = cat("NEW: diverged: ", apart);
+      return false;
+    }
+    return true;
+  }
+  const Learns learns = learns_the_same(base, next, tolerance);
+  if (learns == Learns::worse)
+    row.reason =
+        cat("NEW: diverged: mean losses are certainly over BASE's by more than the tolerance of ", tolerance);
+  return learns == Learns::same || !std::isfinite(tolerance);
+}
+
+/// A sentence on how far validation losses after the last step are apart; "" where fewer than
+/// kMinCertainPairs pairs have them.
+std::string equality_text(const ComparedRow& row, const Rounds& base, const Rounds& next) {
+  std::vector<double> differences;
+  for (const auto& [run, other] : pairs_of(next, base))
+    if (run->summary->val_loss && other->summary->val_loss)
+      differences.push_back(*run->summary->val_loss - *other->summary->val_loss);
+  if (differences.size() < kMinCertainPairs) return "";
+  return cat(row.variant, ", ", row.workload, ": the validation loss after the last step changed by ",
+             fixed(mean_of(differences).value, 4), " nats; ",
+             equal_losses(differences) ? "it is" : "it is not shown to be", " equal within ",
+             number_text(kEqualLoss), " (two one-sided t tests, ", differences.size(), " pairs).");
+}
+
 }  // namespace
+
+const char* name_of(Verdict verdict) {
+  constexpr const char* kNames[] = {"PASS",   "REGRESSION",     "INCONCLUSIVE", "FASTER",
+                                    "SLOWER", "NOT TOLD APART", "FAILED",       "SKIPPED"};
+  return kNames[static_cast<size_t>(verdict)];
+}
+
+const char* name_of(Quantity quantity) {
+  constexpr const char* kNames[] = {"time", "cycles", "energy", "live memory"};
+  return kNames[static_cast<size_t>(quantity)];
+}
+
+const ComparedQuantity* ComparedRow::Numbers::find(Quantity what) const {
+  const auto found = std::ranges::find(quantities, what, &ComparedQuantity::what);
+  return found == quantities.end() ? nullptr : &*found;
+}
+
+Verdict overall(const std::vector<ComparedRow>& rows) {
+  using enum Verdict;
+  for (Verdict worst : {failed, regression, slower, inconclusive, not_told_apart, pass, faster})
+    if (std::ranges::find(rows, worst, &ComparedRow::verdict) != rows.end()) return worst;
+  return skipped;
+}
+
+ExitCode exit_code(const std::vector<ComparedRow>& rows) {
+  constexpr ExitCode kCodes[] = {kExitOk,         kExitRegression,   kExitInconclusive, kExitOk,
+                                 kExitRegression, kExitInconclusive, kExitFailed,       kExitNotComparable};
+  return kCodes[static_cast<size_t>(overall(rows))];
+}
 
 double raised_limit(double threshold, std::span<const double> noise, size_t pairs) {
   return std::max(threshold, std::min(kMaxNoiseLimit, std::expm1(noise_floor(noise, pairs))));

@@ -20,23 +20,19 @@ bool knows(const Comparison& comparison, Quantity what) {
                              [=](const ComparedRow& row) { return row.numbers && row.numbers->find(what); });
 }
 
-Table step_table_of(const Comparison& comparison) {
-  using Row = ComparedRow;
+void add_step_columns(Columns<ComparedRow>& columns, const Comparison& comparison) {
   using Numbers = ComparedRow::Numbers;
   std::set<std::string> workloads;
-  for (const Row& row : comparison.rows) workloads.insert(row.workload);
-  Columns<Row> columns;
+  for (const ComparedRow& row : comparison.rows) workloads.insert(row.workload);
   const auto add = [&](const std::string& header, int spare,
                        std::function<std::string(const Numbers&)> cell) {
     columns.add({header, Align::right, spare},
-                [cell](const Row& row) { return row.numbers ? cell(*row.numbers) : kNone; });
+                [cell](const ComparedRow& row) { return row.numbers ? cell(*row.numbers) : kNone; });
   };
-  columns.add_text("rung", [](const Row& row) { return row.variant; });
-  if (is_repeated(comparison))
-    columns.add("time", [](const Row& row) { return std::to_string(row.repetition); });
   workloads.erase("");  // of a rung that only one side has
   if (workloads.size() > 1)
-    columns.add_text("workload", [](const Row& row) { return row.workload.empty() ? kNone : row.workload; });
+    columns.add_text("workload",
+                     [](const ComparedRow& row) { return row.workload.empty() ? kNone : row.workload; });
   add("pairs", 0, [](const Numbers& n) { return std::to_string(n.pairs); });
   add("BASE ms", 5, [](const Numbers& n) { return n.pairs > 0 ? sized(n.time().base) : kNone; });
   add("NEW ms", 6, [](const Numbers& n) { return n.pairs > 0 ? sized(n.time().next) : kNone; });
@@ -67,10 +63,6 @@ Table step_table_of(const Comparison& comparison) {
     };
     return cat(gib(n.base_bytes), " / ", gib(n.new_bytes));
   });
-  columns.add({"verdict", Align::left, 0, true}, [](const Row& row) {
-    return cat(name_of(row.verdict), row.reason.empty() ? "" : ": " + row.reason);
-  });
-  return columns.table(comparison.rows);
 }
 
 /// "+2.03", or "+2.03 (+1.50 to +2.55)" where its interval is known.
@@ -82,14 +74,12 @@ std::string change_cell(const LearningNumbers& n, const std::optional<Mean>& cha
                   : percent;
 }
 
-/// The table of runs until a loss.
-Table learning_table_of(const Comparison& comparison) {
-  using Row = ComparedRow;
-  Columns<Row> columns;
+/// Adds the columns of runs until a loss.
+void add_learning_columns(Columns<ComparedRow>& columns, const Comparison& comparison) {
   const auto add = [&](const std::string& header, int spare,
                        std::function<std::string(const LearningNumbers&)> cell) {
     columns.add({header, Align::right, spare},
-                [cell](const Row& row) { return row.learning ? cell(*row.learning) : kNone; });
+                [cell](const ComparedRow& row) { return row.learning ? cell(*row.learning) : kNone; });
   };
   const auto add_change = [&](const std::string& header, int spare,
                               std::optional<Mean> LearningChange::*change) {
@@ -102,10 +92,7 @@ Table learning_table_of(const Comparison& comparison) {
       return cat(text(n.*base), " / ", text(n.*next));
     });
   };
-  columns.add_text("rung", [](const Row& row) { return row.variant; });
-  if (is_repeated(comparison))
-    columns.add("time", [](const Row& row) { return std::to_string(row.repetition); });
-  columns.add({"workload", Align::left, 6}, [](const Row& row) { return row.workload; });
+  columns.add({"workload", Align::left, 6}, [](const ComparedRow& row) { return row.workload; });
   add("loss", 7, [](const LearningNumbers& n) { return number_text(n.loss); });
   add("seeds", 0, [](const LearningNumbers& n) { return std::to_string(n.change.seeds); });
   add("reached by", 5, [](const LearningNumbers& n) {
@@ -118,12 +105,8 @@ Table learning_table_of(const Comparison& comparison) {
   add_change("seconds %", 0, &LearningChange::seconds);
   of_both("start-up s", 2, &LearningNumbers::base_startup_ms, &LearningNumbers::next_startup_ms, 1e-3, 1);
   if (std::ranges::any_of(comparison.rows,
-                          [](const Row& row) { return row.learning && row.learning->change.joules; }))
+                          [](const ComparedRow& row) { return row.learning && row.learning->change.joules; }))
     add_change("joules %", 1, &LearningChange::joules);
-  columns.add({"verdict", Align::left, 0, true}, [](const Row& row) {
-    return cat(name_of(row.verdict), row.reason.empty() ? "" : ": " + row.reason);
-  });
-  return columns.table(comparison.rows);
 }
 
 bool is_of_learning(const Comparison& comparison) {
@@ -132,7 +115,15 @@ bool is_of_learning(const Comparison& comparison) {
 }
 
 Table table_of(const Comparison& comparison) {
-  return is_of_learning(comparison) ? learning_table_of(comparison) : step_table_of(comparison);
+  Columns<ComparedRow> columns;
+  columns.add_text("rung", [](const ComparedRow& row) { return row.variant; });
+  if (is_repeated(comparison))
+    columns.add("time", [](const ComparedRow& row) { return std::to_string(row.repetition); });
+  (is_of_learning(comparison) ? add_learning_columns : add_step_columns)(columns, comparison);
+  columns.add({"verdict", Align::left, 0, true}, [](const ComparedRow& row) {
+    return cat(name_of(row.verdict), row.reason.empty() ? "" : ": " + row.reason);
+  });
+  return columns.table(comparison.rows);
 }
 
 /// "1 of 11 rungs is slower or larger."
@@ -256,58 +247,29 @@ std::string junit_report(const Comparison& comparison) {
     }
     return out;
   };
-  const auto count = [&](auto... verdicts) {
-    return std::ranges::count_if(comparison.rows,
-                                 [&](const ComparedRow& row) { return ((row.verdict == verdicts) || ...); });
-  };
   std::string cases;
+  int64_t failures = 0, errors = 0, skipped = 0;
   for (const ComparedRow& row : comparison.rows) {
     const std::string says = escaped(verdict_of(row), 600);
-    const char* const name = name_of(row.verdict);
+    const ExitCode code = exit_code({row});
     cases += cat("    <testcase classname=\"", escaped(row.workload, 200), "\" name=\"",
                  escaped(row.variant, 200), row.repetition > 0 ? cat(" #", row.repetition) : "", "\">");
-    switch (row.verdict) {
-      case Verdict::pass:
-      case Verdict::faster:
-        cases += cat("<system-out>", says, "</system-out>");
-        break;
-      case Verdict::skipped:
-        cases += cat("<skipped message=\"", says, "\"/>");
-        break;
-      case Verdict::failed:
-        cases += cat("<error type=\"", name, "\" message=\"", says, "\"/>");
-        break;
-      case Verdict::inconclusive:
-      case Verdict::not_told_apart:
-        if (comparison.undecided_passes) {
-          cases += cat("<skipped message=\"", says, "\"/>");
-          break;
-        }
-        [[fallthrough]];
-      case Verdict::regression:
-      case Verdict::slower:
-        cases += cat("<failure type=\"", name, "\" message=\"", says, "\"/>");
+    if (code == kExitOk) {
+      cases += cat("<system-out>", says, "</system-out>");
+    } else if (code == kExitNotComparable || (code == kExitInconclusive && comparison.undecided_passes)) {
+      ++skipped;
+      cases += cat("<skipped message=\"", says, "\"/>");
+    } else {
+      ++(code == kExitFailed ? errors : failures);
+      cases += cat(code == kExitFailed ? "<error" : "<failure", " type=\"", name_of(row.verdict),
+                   "\" message=\"", says, "\"/>");
     }
     cases += "</testcase>\n";
   }
-  const auto open = count(Verdict::inconclusive, Verdict::not_told_apart);
-  const bool passes = comparison.undecided_passes;
-  const std::string counts =
-      cat("tests=\"", comparison.rows.size(), "\" failures=\"",
-          count(Verdict::regression, Verdict::slower) + (passes ? 0 : open), "\" errors=\"",
-          count(Verdict::failed), "\" skipped=\"", count(Verdict::skipped) + (passes ? open : 0), "\"");
+  const std::string counts = cat("tests=\"", comparison.rows.size(), "\" failures=\"", failures,
+                                 "\" errors=\"", errors, "\" skipped=\"", skipped, "\"");
   return cat("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites ", counts,
              ">\n  <testsuite name=\"stepladder\" ", counts, ">\n", cases, "  </testsuite>\n</testsuites>\n");
-}
-
-std::string terminal_report(const Comparison& comparison, bool wide) {
-  return cat(section_of(comparison).terminal(wide), "\n", name_of(overall(comparison.rows)), ": ",
-             headline(comparison), "\n");
-}
-
-std::string markdown_report(const Comparison& comparison) {
-  return cat("## Stepladder: ", name_of(overall(comparison.rows)), "\n\n", headline(comparison), "\n\n",
-             section_of(comparison).markdown());
 }
 
 /// Learning numbers as JSON; ratios are NEW / BASE.
@@ -394,11 +356,14 @@ Json to_json(const Comparison& comparison) {
 }  // namespace
 
 std::string report_in(const std::string& format, const Comparison& comparison, bool wide) {
-  if (format == "markdown") return markdown_report(comparison);
   if (format == "github") return github_report(comparison);
   if (format == "junit") return junit_report(comparison);
   if (format == "json") return dump(to_json(comparison), 2) + "\n";
-  return terminal_report(comparison, wide);
+  const char* verdict = name_of(overall(comparison.rows));
+  if (format == "markdown")
+    return cat("## Stepladder: ", verdict, "\n\n", headline(comparison), "\n\n",
+               section_of(comparison).markdown());
+  return cat(section_of(comparison).terminal(wide), "\n", verdict, ": ", headline(comparison), "\n");
 }
 
 }  // namespace stepladder

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
+#include <numbers>
 #include <queue>
 #include <ranges>
 #include <set>
@@ -147,19 +147,6 @@ std::string change_text(const Series& series, size_t at) {
   return text;
 }
 
-std::string title_of(const Series& series) {
-  return printable(cat(series.variant, ", ", series.workload, series.settings.empty() ? "" : ", ",
-                       series.settings, "; ", series.device),
-                   300);
-}
-
-/// The settings of a row that are not the defaults, and its steps.
-std::string settings_and_steps(const Json& config) {
-  std::string settings = settings_of(config);
-  if (!config.contains("steps")) return settings;
-  return cat(settings, settings.empty() ? "" : ", ", text_at(config, "steps"), " steps");
-}
-
 /// Adds to the settings of series of one variant, workload and device the fields that tell them apart; clears
 /// the settings of a single series.
 void name_settings(std::vector<Series*> alike) {
@@ -240,9 +227,13 @@ History history_of(std::vector<std::pair<std::string, Results>> files, double mi
         return s.device == model && s.variant == row.variant && s.workload == row.workload &&
                differences(s.configuration, configuration).empty();
       });
-      if (series == history.series.end())
-        series = history.series.insert(
-            history.series.end(), {model, row.variant, row.workload, settings_and_steps(row.config), {}, {}});
+      if (series == history.series.end()) {
+        std::string settings = settings_of(row.config);
+        if (row.config.contains("steps"))
+          settings += cat(settings.empty() ? "" : ", ", text_at(row.config, "steps"), " steps");
+        series =
+            history.series.insert(history.series.end(), {model, row.variant, row.workload, settings, {}, {}});
+      }
       series->configuration.update(configuration);
       series->points.push_back({name, text_at(results.context, "commit"), text_at(results.context, "time"),
                                 row.numbers->median_step_ms});
@@ -260,7 +251,11 @@ History history_of(std::vector<std::pair<std::string, Results>> files, double mi
 std::vector<Section> sections_of(const History& history) {
   std::vector<Section> sections;
   for (const Series& series : history.series)
-    sections.push_back({.heading = title_of(series), .tables = {table_of(series)}});
+    sections.push_back(
+        {.heading = printable(cat(series.variant, ", ", series.workload, series.settings.empty() ? "" : ", ",
+                                  series.settings, "; ", series.device),
+                              300),
+         .tables = {table_of(series)}});
   if (history.skipped.empty()) return sections;
   for (Section& none = sections.emplace_back(); const std::string& skipped : history.skipped)
     none.notes.push_back({"skipped " + printable(skipped, 400)});

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
-#include <numeric>
 
 #include "bench/base/text.h"
 #include "bench/results/crossing.h"

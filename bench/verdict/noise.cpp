@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "bench/base/json_fields.h"
 #include "bench/results/file.h"
 #include "bench/results/run_json.h"
 #include "model/error.h"
@@ -15,27 +16,19 @@ Noise noise_from(const Json& json) {
   const auto require = [](bool ok, const std::string& problem) {
     if (!ok) throw InputError(problem);
   };
-  const auto whole = [&](const Json& object, const char* key) {
-    require(object.contains(key) && object[key].is_number_integer(), cat("no whole number plan.", key));
-    return object[key].get<int64_t>();
-  };
   require(json.is_object() && json.value("kind", Json()) == kKind,
           "is no noise file; `stepladder calibrate` writes one");
   check_schema(json, 2);  // schema 2 had the same noise file
-  for (const char* key : {"context", "plan"})
-    require(json.contains(key) && json[key].is_object(), cat(key, " is not an object"));
   require(json.contains("variants") && json["variants"].is_array(), "variants is not a list");
+  const Json plan = field_at<Json>(json, "plan");
   Noise noise;
-  noise.context = json["context"];
-  noise.steps = whole(json["plan"], "steps");
-  noise.warmup = whole(json["plan"], "warmup");
-  if (json["plan"].contains("ladder")) noise.ladder = whole_text_at(json["plan"], "ladder");
+  noise.context = field_at<Json>(json, "context");
+  noise.steps = field_at<int64_t>(plan, "steps");
+  noise.warmup = field_at<int64_t>(plan, "warmup");
+  noise.ladder = field_if<std::string>(plan, "ladder");
   for (const Json& item : json["variants"]) {
-    for (const char* key : {"variant", "workload"})
-      require(item.is_object() && item.contains(key) && item[key].is_string(),
-              cat("a variant without a string ", key));
     LogRatios& row =
-        noise.log_ratios[{item["variant"].get<std::string>(), item["workload"].get<std::string>()}];
+        noise.log_ratios[{field_at<std::string>(item, "variant"), field_at<std::string>(item, "workload")}];
     const auto read = [&](const std::string& key, std::vector<double>& values) {
       const auto ratios = item.find(key);
       if (ratios == item.end()) return;

@@ -9,13 +9,6 @@
 #include "model/random.h"
 
 namespace stepladder {
-namespace {
-
-double average(std::span<const double> x) {
-  return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
-}
-
-}  // namespace
 
 PairedChange paired_change(std::span<const double> log_ratios, double upper_confidence) {
   check(log_ratios.size() >= kMinPairs, "a change from ", log_ratios.size(), " pairs");
@@ -76,11 +69,12 @@ double noise_floor(std::span<const double> log_ratios, size_t pairs) {
   constexpr uint64_t kBootstrapSeed = 1337;  // the same draws every time
   check(!log_ratios.empty() && pairs > 0, "a noise floor of nothing");
   const auto n = static_cast<double>(log_ratios.size());
-  std::vector<double> sizes(kResamples), draw(pairs);
+  std::vector<double> sizes(kResamples);
   uint64_t counter = 0;
   for (double& size : sizes) {
-    for (double& x : draw) x = log_ratios[static_cast<size_t>(random_uniform(kBootstrapSeed, counter++) * n)];
-    size = std::abs(average(draw));
+    for (size_t i = 0; i < pairs; ++i)
+      size += log_ratios[static_cast<size_t>(random_uniform(kBootstrapSeed, counter++) * n)];
+    size = std::abs(size / static_cast<double>(pairs));
   }
   return quantile(sizes, 0.99);
 }

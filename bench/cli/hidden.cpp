@@ -1,8 +1,29 @@
+// Subcommands that help hides, since Stepladder itself and its launchers start them.
 #include "bench/cli/commands.h"
 #include "bench/run/agent.h"
+#include "bench/run/machine.h"
 #include "model/error.h"
 
 namespace stepladder {
+namespace {
+
+struct ProbeOptions {
+  std::string backend = "auto";
+  int device = 0;
+
+  std::vector<Option> options() { return {{"backend", &backend, "", ""}, {"device", &device, "", ""}}; }
+};
+
+int probe(ProbeOptions& options) {
+  print_device(options.backend, options.device);
+  return kExitOk;
+}
+
+}  // namespace
+
+Command probe_command() {
+  return command<ProbeOptions>("probe-device", "", probe);
+}
 
 Command rank_command() {
   const auto agent = std::make_shared<AgentOptions>();
