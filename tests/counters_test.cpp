@@ -132,7 +132,7 @@ TEST(KernelCounters, AreSummedByTheTypeOfTheOpThatLaunchedTheKernel) {
   const Json timeline = {
       {"traceEvents",
        {{{"ph", "M"}, {"name", "process_name"}, {"args", {{"name", "13"}}}},
-        {{"ph", "X"}, {"name", "sum"}, {"cat", "GEMM"}, {"args", {{"bytes", 1.0}}}},  // an op's
+        {{"ph", "X"}, {"name", "sum"}, {"cat", "GEMM"}, {"args", {{"bytes", 1.0}}}},  // an op's slice
         slice("sum<float>", "reduction"),
         slice("gemm", "GEMM"),
         slice("sum<half>", "LayerNorm"),
@@ -147,7 +147,7 @@ TEST(KernelCounters, AreSummedByTheTypeOfTheOpThatLaunchedTheKernel) {
   const std::vector<KernelCounters> kernels = {{"sum", 1, 2, 3, 4},
                                                {"gemm", 10, 20, 30, 40},
                                                {"sum", 5, 6, 7, 8},
-                                               {"sum", 100, 0, 0, 0},  // one too many
+                                               {"sum", 100, 0, 0, 0},  // the timeline has two `sum`
                                                {"stray", 1000, 0, 0, 0}};
   const Json counters = counters_by_type({"ncu", "2025.3.1.0"}, kernels, timeline, profile);
   EXPECT_TRUE(says(counters["source"].get<std::string>(), {"2025.3.1.0"}));

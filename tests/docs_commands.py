@@ -95,7 +95,7 @@ def stand_in(name: str, words: list[str]) -> int:
     program = next((i for i, word in enumerate(words) if re.fullmatch(PROGRAM, Path(word).name)), None)
     if name in ("nsys", "ncu"):
         return subprocess.run(words[program:], check=False).returncode
-    if name in ("srun", "torchrun", "mpirun"):  # two ranks on this machine; mpirun started by the harness keeps its arguments
+    if name in ("srun", "torchrun", "mpirun"):  # two ranks here; the harness's mpirun runs as it is
         of_the_harness = name == "mpirun" and "-H" not in words and (program is None or "/" in words[program])
         started = words if of_the_harness else ["-n", "2", *words[program:]]
         return subprocess.run([os.environ["DOCS_MPIRUN"], *started], check=False).returncode

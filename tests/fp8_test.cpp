@@ -33,7 +33,7 @@ double number(int code) {
   return code < 0x80 ? value : -value;
 }
 
-/// The code of the number nearest to x, of two equally near the even code; found by trying all codes.
+/// The code of the number nearest to x, ties to even; found by trying all codes.
 template <class Q>
 int nearest_code(double x) {
   int best = 0;
@@ -366,7 +366,7 @@ TEST_F(Fp8Ops, LayernormsGradientIsQuantizedAsStored) {
   const Tensor dout = random({N, C}, 20), x = random({N, C}, 21), w = random({C}, 22);
   const Tensor mean = f32({N}, std::vector<float>(N, 0.1F)), rstd = f32({N}, std::vector<float>(N, 1.5F));
   const Tensor before = random({N, C}, 23), one = bf16({C}, std::vector<float>(C, 1.0F));
-  std::vector<Tensor> got, expected;  // each: dx, dw, db, dbias
+  std::vector<Tensor> got, expected;  // each holds dx, dw, db and dbias
   for (auto* all : {&got, &expected})
     for (const Tensor& t : {before, one, one, one}) all->push_back(bf16(t.shape, values(t)));
   (*ops_)(LayerNormBackward{expected[0], NormParams{expected[1], expected[2]}, expected[3], dout,

@@ -392,7 +392,7 @@ TEST_F(Multirank, RanksThatWouldGoOnFromDifferentCheckpointsAreRefused) {
 }
 
 TEST_F(Multirank, RanksGoOnWithTheLossScaleOfTheFirst) {
-  using Trainers = std::pair<std::string, std::vector<std::string>>;  // whose file the others resume
+  using Trainers = std::pair<std::string, std::vector<std::string>>;  // who saves, and who resumes the file
   for (const auto& [saves, names] :
        {Trainers("15_multi_gpu", {"15_multi_gpu", "16_zero1"}), Trainers("03_rotary", {"muon_zero1"})}) {
     // The second rank's file is at the same step but has no loss scale, since it was saved in bf16.

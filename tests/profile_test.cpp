@@ -95,7 +95,7 @@ TEST_F(OpCounts, EachOperandIsReadAndEachResultWrittenOnce) {
   EXPECT_EQ(last().bytes, 3 * 32 * 4);
   ops_(Copy{tensor(DType::bf16, {4, 8}), a});
   EXPECT_EQ(last().bytes, 32 * 4 + 32 * 2);
-  ops_(SumRows{column, a});  // reads and writes the sum
+  ops_(SumRows{column, a});  // adds to the output: reads and writes it
   EXPECT_EQ(last().bytes, 32 * 4 + 2 * 8 * 4);
   ops_(LayerNormForward{out, row, row, a, column, column});
   EXPECT_EQ(last().bytes, 2 * 32 * 4 + 8 * 4 + 4 * 4);

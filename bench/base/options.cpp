@@ -96,7 +96,7 @@ const CLI::App& active(const CLI::App& app) {
 std::string unexpected(const CLI::App& app, const std::string& extra) {
   const CLI::App& at = active(app);
   const std::string name = extra.substr(0, extra.find('='));
-  // Where another command has the option, the nearest option of this one would mislead.
+  // For an option of another command, name that command.
   std::vector<std::string> owners;
   for (const CLI::App* sub : app.get_subcommands({}))
     if (name.starts_with("--") && sub->get_option_no_throw(name)) owners.push_back(sub->get_name());

@@ -35,7 +35,7 @@ struct Cell {
   std::string between = {};             // "1.01 to 1.03"
   std::string hint = {};                // how the value came about
   std::string more = {};                // stands below the text
-  std::optional<Estimate> number = {};  // written anew with the digits of its column
+  std::optional<Estimate> number = {};  // the text's number, to be formatted with its column's digits
 
   Cell(std::string of, std::string interval = "", std::string why = "", std::string below = "")
       : text(std::move(of)), between(std::move(interval)), hint(std::move(why)), more(std::move(below)) {}

@@ -53,7 +53,7 @@ Plan plan_of(const Ladder& ladder, const std::vector<Rung>& rungs, const std::ve
   const Rung &first = ladder.rungs.front(), &tuned = tuned_rung(ladder);
   std::set<std::string> climbed = {first.name, tuned.name};
   std::vector<std::string> names;
-  std::map<std::string, std::vector<Program>> programs;  // by kind
+  std::map<std::string, std::vector<Program>> programs;  // programs by kind of ablation
   Json unchanged = Json::object();
   for (const Rung& rung : rungs) {
     if (rung.parent.empty())

@@ -112,7 +112,7 @@ std::vector<std::string> what_is_measured(const std::vector<std::string>& words)
 
 struct PlannedPart {
   std::string name, about;
-  std::vector<std::string> words;  // with the options that all parts share
+  std::vector<std::string> words;  // the part's command, with the shared options
   int64_t devices = 1;             // how many the part needs
   std::vector<int64_t> counts{};   // what kCounts stands for
   bool chosen = true;              // by --parts
@@ -511,7 +511,7 @@ class Campaign {
   const CampaignOptions& options_;
   std::vector<PlannedPart> parts_;     // all parts of the plan
   const Json context_;                 // of this machine
-  const std::string trainers_commit_;  // for a ladder of one's own
+  const std::string trainers_commit_;  // commit of a ladder file's folder
   const std::vector<Program> trainers_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();  // when measuring began
   std::vector<Part> there_;                                                         // the parts in the file

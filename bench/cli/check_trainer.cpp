@@ -41,7 +41,7 @@ struct CheckOptions {
   }
 };
 
-constexpr const char* kCommand = "check";  // the name of the ladder of a command without a file
+constexpr const char* kCommand = "check";  // the name of the ladder made from a bare command
 
 /// A command as a ladder of one rung, in the current folder.
 Ladder ladder_of_command(const std::vector<std::string>& command) {
@@ -185,7 +185,7 @@ bool check_each_switch(Plan& plan, const std::string& python, Checked& checked) 
       wrong.push_back(cat("the switch ", name, " breaks it"));
   }
   if (std::ranges::all_of(file.switches, [](const Switch& one) { return one.excludes.empty(); })) {
-    std::vector<std::string> left_out = broken(fine, kWithout);  // a switch at a time, with which it breaks
+    std::vector<std::string> left_out = broken(fine, kWithout);  // breaking variants: all on, or one left out
     for (std::string& variant : left_out) variant.erase(0, variant.find('/') + 1);
     if (std::erase(left_out, kAllOn) == 0) {
       for (const std::string& name : left_out) wrong.push_back(cat("it needs the switch ", name));

@@ -107,7 +107,7 @@ void check_used(const Plan& plan, RungSettings asked) {
 /// for it. Throws InputError for what no rung could train on.
 void check_workload(Plan& plan) {
   plan.settings.batch = plan.batch.front();
-  if (!anyone_takes(plan, "arguments")) return;  // all programs have models and data of their own
+  if (!anyone_takes(plan, "arguments")) return;  // no program takes a rung's options
   if (*plan.settings.seq > RungSettings::kMaxSeq)
     throw InputError(
         cat("--seq: ", *plan.settings.seq, " is out of range: from 1 to ", RungSettings::kMaxSeq));
@@ -148,7 +148,7 @@ std::string batch_finder(const Program& program, const Plan& plan) {
 /// The batch of each program that searches for one: the batch that our rung of that name finds, for a peer
 /// too.
 std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) {
-  std::map<std::string, int64_t> batches, found;  // by variant, by executable
+  std::map<std::string, int64_t> batches, found;  // batches by variant; found: by executable
   const RungSettings& s = plan.settings;
   for (const Program& program : plan.programs) {
     if (program.batch != BatchSize::largest) continue;

@@ -91,7 +91,7 @@ int plan_run(PlanRunOptions& options) {
 
   using Row = Extrapolated;
   Columns<Row> columns;
-  // The columns left out first repeat what others tell; the trainer and its hours always stay.
+  // The third value is the order in which columns are left out of a narrow table; a column without one stays.
   columns.add({"device", Align::left, 5}, [](const Row& x) { return x.device; });
   columns.add_text("trainer", [](const Row& x) { return x.row.variant; });
   columns.add({"workload", Align::left, 3}, [](const Row& x) { return x.row.workload; });

@@ -26,7 +26,7 @@ struct ProfileOptions {
   int64_t warmup = 5;
   double timeout = 1800.0;
   bool wide = false, counters = false;
-  RungSettings settings;  // of the rung
+  RungSettings settings;  // the rung's options
 
   ProfileOptions() { settings.steps = 10; }
 
@@ -139,7 +139,7 @@ int trace(ProfileOptions& options) {
   workload.config["model"] = *settings.model;
   workload.command = traced_command(options, workload, rung);
   append(workload.command, {"--profile", std::to_string(options.warmup)});
-  std::optional<TemporaryFile> timeline;  // of --counters, unless --trace keeps it
+  std::optional<TemporaryFile> timeline;  // a temporary timeline for --counters without --trace
   if (options.counters && options.trace.empty()) timeline.emplace("timeline");
   const std::string kept = timeline ? timeline->path : options.trace;
   if (!kept.empty()) append(workload.command, {"--trace", kept});
@@ -165,7 +165,7 @@ int trace(ProfileOptions& options) {
                      {"backend", run.backend},
                      {"config", run.config}};
   file["profile"].update(run.profile);
-  std::optional<Error> uncounted;  // the profile is kept in spite of it
+  std::optional<Error> uncounted;  // error of counting, thrown after the profile is written
   if (ncu) {
     try {
       file["profile"]["counters"] = counters(*ncu, options, workload, rung, kept, run.profile);

@@ -222,7 +222,7 @@ class Given {
     others_.back()["report"] = {{"name", name}, {"path", path}};
   }
 
-  static constexpr size_t kTrialsShown = 10;  // of each contest
+  static constexpr size_t kTrialsShown = 10;  // trials of a contest in the report
 
   std::vector<MeasuredFile> files_;
   std::vector<Section> trials_;

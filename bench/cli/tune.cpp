@@ -117,7 +117,7 @@ MeasureOptions trial_of(const TuneOptions& options, const Program& program, cons
 /// What a file that is resumed has of the trials.
 struct Kept {
   std::set<std::string> parts;             // those that need no time
-  std::map<std::string, double> per_step;  // the longest so far, of each trainer: seconds, start-up included
+  std::map<std::string, double> per_step;  // the most seconds a step by trainer, start-up included
 };
 
 Kept kept_in(const MeasureOptions& asked) {

@@ -131,7 +131,7 @@ void fill(Workload& workload, const RungSettings& s, int64_t batch) {
   }
   for (const std::string& variable : workload.program.environment)
     environment.push_back(filled(variable, values));
-  if (workload.program.native) return;  // options tell our executables the rest
+  if (workload.program.native) return;  // native trainers get the following values as options
   environment.push_back("STEPLADDER_STEPS=" + std::to_string(s.steps));
   if (s.until_loss) {
     environment.push_back("STEPLADDER_UNTIL_LOSS=" + number_text(*s.until_loss));

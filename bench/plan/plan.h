@@ -15,7 +15,7 @@ namespace stepladder {
 
 /// The schedule that a trainer was tuned to.
 struct Tuned {
-  std::string workload;  // of the trials
+  std::string workload;  // workload of the tuning trials
   float lr = 0.0F;
   int64_t steps = 0;
   std::optional<int64_t> warmup_lr_steps;  // nothing where the trainer has a schedule of its own
@@ -39,7 +39,7 @@ struct Plan {
   Json ablate;  // rungs and kinds of an ablation; else null
   std::vector<int64_t> batch;
   RungSettings settings;
-  std::map<std::string, Tuned> tuned;  // by variant; in place of the settings' schedule
+  std::map<std::string, Tuned> tuned;  // schedules by variant, which replace the settings'
   int64_t warmup = 0;
   Stopping stopping;
   bool seeds = false;                  // each round trains all of its steps from a seed of its own

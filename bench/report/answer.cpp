@@ -268,8 +268,8 @@ struct AgainstPeer {
   double apart;  // how far the batch is from the one wanted, in powers of two
 };
 
-/// For each peer the speed-up, at the batch nearest to that of `like`, of the fastest rung with the math mode
-/// of `like`.
+/// For each peer: the speed-up over it of the fastest rung in `like`'s math mode, at the batch nearest to
+/// `like`'s.
 std::vector<AgainstPeer> nearest_peers(const std::vector<NamedFindings>& files, const ResultRow& like) {
   const auto setting = [](const ResultRow& row) {
     return std::tuple(text_at(row.config, "model"), text_at(row.config, "T"), world_size(row.config));

@@ -33,7 +33,7 @@ template <class Archive>
 void fields(Archive& a, Any<ScaledRun> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, variant, config, devices, machines, against, one_batch, tokens_per_second,
                   speedup, efficiency, exposed_ms, communication_ms)
-  a("apart_efficiency", x.independent_efficiency);  // the field's first name
+  a("apart_efficiency", x.independent_efficiency);  // the field's name in files since the first version
 }
 
 /// Runs in the order measured; empty where nothing ran on several devices, or its run on one device is

@@ -27,7 +27,7 @@ std::string rate_text(double rate) {
   return number_text(static_cast<float>(rate));
 }
 
-/// The trial that these runs of a part are, all of one workload.
+/// The Trial made of these runs: one part's, of one trainer on one workload.
 Trial trial_of(const Part& part, const std::vector<const Run*>& runs) {
   const Json& plan = part.results.plan;
   Trial trial;

@@ -26,7 +26,7 @@ struct ReachedLoss {
 };
 std::optional<ReachedLoss> reached_loss(const Run& run);
 
-/// Whether the first evaluation of a run was at or below its loss already, so that nothing is interpolated.
+/// Whether a run's first evaluation had reached its target loss, which leaves no crossing to interpolate.
 bool reached_at_first(const Run& run);
 
 /// The mean time of a run's steps, in ms: of a run until a loss all steps but the first, else the timed

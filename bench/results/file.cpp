@@ -279,7 +279,7 @@ void ResultsFile::close() {
 void ResultsFile::lock() {
   struct stat locked {};
   struct stat there {};
-  do {  // until the locked file is the one of that name: --overwrite replaces files
+  do {  // again if --overwrite has replaced the file before it was locked
     file_ =
         Fd(::open(target_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
     if (!file_.open())
@@ -449,7 +449,7 @@ void ResultsFile::add_profile(const Json& profile) {
 }
 
 void ResultsFile::finish(Json stopped, const std::function<int(const Results&)>& exit_code) {
-  for (Run& run : std::exchange(failed_, {})) results_.runs.push_back(std::move(run));  // not run again
+  for (Run& run : std::exchange(failed_, {})) results_.runs.push_back(std::move(run));  // those not repeated
   results_.stopped = std::move(stopped);
   results_.complete = true;
   const Json how = {{"complete", true}, {"stopped", results_.stopped}};

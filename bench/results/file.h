@@ -107,7 +107,7 @@ class ResultsFile {
   const Json context_;  // this session's; results_ has the first session's
   Fd file_;
   bool is_new_ = false;              // the file was empty or missing
-  std::optional<std::string> kept_;  // text that replaces the file's at the first run
+  std::optional<std::string> kept_;  // new text of the whole file, written at the first run
   std::string resumes_;              // id of the session resumed
   bool begun_ = false;               // whether this session's line is written
   bool told_ = false;                // whether tell_resumed() was called

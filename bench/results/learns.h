@@ -8,7 +8,7 @@
 
 namespace stepladder {
 
-/// Fewest runs of the baseline against which a margin is tested.
+/// Fewest runs of BASE for the verdict `same`.
 inline constexpr size_t kMinBaselines = 6;
 /// Runs of at most so many steps are compared step by step.
 inline constexpr size_t kShortRun = 50;

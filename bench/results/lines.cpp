@@ -62,7 +62,7 @@ class PartsReader {
   };
   struct Building {
     Part part;
-    std::map<std::pair<RowKey, int64_t>, size_t> places = {};  // of runs, by row and round
+    std::map<std::pair<RowKey, int64_t>, size_t> places = {};  // index of a run, by row and round
   };
   struct Session {
     Building* to = nullptr;

@@ -51,8 +51,8 @@ std::string lines_without(const std::string& text, const std::string& part);
 /// The name and the description in "name: about".
 std::pair<std::string, std::string> name_and_about(const std::string& part);
 
-/// Checks that `context` and `plan` are those of `was`; only the number of rounds may differ, and the card,
-/// if of the same kind. Throws Error with kExitNotComparable, naming the field, where another field differs.
+/// Checks that `context` and `plan` equal those of `was`, except for rounds, the time limit and, within one
+/// model, the device. Throws Error with kExitNotComparable, naming the field, where another field differs.
 void require_same_plan(const std::string& what, const Results& was, const Json& context, const Json& plan,
                        const std::string& way_out);
 

@@ -55,7 +55,7 @@ struct Step {
   std::optional<double> cycles = {};  // cycles of an SM's clock in the step, the mean over SMs
   /// Joules used since the first reading, without those of evaluations; told after some steps only.
   std::optional<double> energy_j = {};
-  DeviceState device = {};  // right after the step, outside of its clock
+  DeviceState device = {};  // read after the step's timer has stopped
 };
 template <class Archive>
 void fields(Archive& a, Any<Step> auto& x) {
@@ -68,7 +68,7 @@ void fields(Archive& a, Any<Step> auto& x) {
 struct Evaluation {
   int64_t step = 0;
   std::optional<double> val_loss;      // nothing where not finite
-  std::optional<double> seconds = {};  // time of all steps until then, where the file lacks some steps
+  std::optional<double> seconds = {};  // training time so far, where the file leaves out steps
 };
 template <class Archive>
 void fields(Archive& a, Any<Evaluation> auto& x) {
@@ -107,7 +107,7 @@ void fields(Archive& a, Any<Memory> auto& x) {
 /// What a rung that compiles its step spent on compiling, within the first step.
 struct Compile {
   double search_ms = 0.0, capture_ms = 0.0;
-  int64_t searched = 0, from_cache = 0;  // GEMMs
+  int64_t searched = 0, from_cache = 0;  // numbers of GEMMs
   std::string algorithms = {};           // a fingerprint of those chosen; "" where unknown
 };
 template <class Archive>
@@ -147,7 +147,7 @@ struct Measured {
   std::optional<Number> joules;          // joules a step of all devices, mean over the timed steps
   Memory memory;                         // for a row: the largest peaks of its rounds
   std::optional<Compile> compile;        // for a row: the first round's
-  std::optional<int64_t> skipped_steps;  // since fp16 gradients overflowed; for a row: the most
+  std::optional<int64_t> skipped_steps;  // steps skipped as fp16 gradients overflowed; for a row: the most
 };
 template <class Archive>
 void measured_fields(Archive& a, auto& x) {

@@ -104,8 +104,8 @@ ResultRow::Numbers numbers_of(const Rounds& rounds) {
   return numbers;
 }
 
-/// The median over rounds of of(run, other) for the two runs of a round, so that drift between rounds
-/// cancels; rounds for which of() is nothing don't count. Nothing where no round counts.
+/// The median over rounds of of(a, b), where a and b are the two runs of one round: drift between rounds
+/// cancels. Skips rounds whose of() is nothing; nothing if none is left.
 template <class Of>
 std::optional<Estimate> over_pairs(const Rounds& one, const Rounds& other, Of of) {
   std::vector<double> values;

@@ -98,14 +98,14 @@ void fields(Archive& a, Any<TimeToLoss> auto& x) {
 /// A variant on a workload over its rounds: a row of the report. There are numbers where every run is ok.
 struct ResultRow {
   std::string variant, backend, workload, peer;
-  Status status = Status::ok;  // the first that is not ok, with its reason
+  Status status = Status::ok;  // of the first run that is not ok; so is the reason
   std::string reason;
   int64_t rounds = 0;
   Json config = Json::object();
   /// Rounds in which the device was throttled or shared: the numbers are without them. Where all rounds were
   /// disturbed, the numbers are of these, and reports claim nothing from them.
   int64_t disturbed_rounds = 0;
-  std::string disturbance;  // of the first such round: "throttled" or "shared"
+  std::string disturbance;  // what disturbed the first such round: "throttled" or "shared"
   bool disturbed() const { return rounds > 0 && disturbed_rounds == rounds; }
 
   struct Numbers : Measured<Estimate> {

@@ -14,7 +14,7 @@ namespace {
 /// A place in a file, spelt out only where an error names it: a file has a million places.
 struct Place {
   const Place* parent = nullptr;
-  const char* name = nullptr;  // of a field; null for an item of a list
+  const char* name = nullptr;  // the field's name; null for a list item
   size_t index = 0;
 
   std::string text() const {

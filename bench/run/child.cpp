@@ -100,8 +100,8 @@ bool is_of_a_launcher(std::string_view name) {
   return false;
 }
 
-/// Whether a launcher or a harness has set this variable for a process of another job: the process's rank,
-/// where it reports, or what it is to do.
+/// Whether this variable describes a process of another job: its rank, its event stream or its settings, as a
+/// launcher or a harness sets them.
 bool is_of_another_job(std::string_view name) {
   for (const char* one : {"RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=", "MASTER_ADDR=",
                           "MASTER_PORT=", "STEPLADDER_JOB_SECRET=", "STEPLADDER_EVENTS=", "STEPLADDER_STEPS=",
@@ -221,7 +221,7 @@ class Orphans {
     return !older && (::getpgid(pid) != ::getpgrp() || was_started_by_this(pid));
   }
   static bool was_started_by_this(pid_t pid) {
-    constexpr int kTries = 100;  // a process that becomes another program has no environment for a moment
+    constexpr int kTries = 100;  // /proc/PID/environ is empty for a moment during execve()
     for (int i = 0; i < kTries; ++i) {
       std::ifstream file(cat("/proc/", pid, "/environ"), std::ios::binary);
       bool any = false;
@@ -387,7 +387,7 @@ class RunningJob {
   std::deque<Member> members_;  // a deque never moves its elements
   const Clock::time_point deadline_;
   Clock::time_point kill_at_ = Clock::time_point::max();
-  std::optional<Clock::time_point> linger_until_;  // set once the job has told its end; replaces deadline_
+  std::optional<Clock::time_point> linger_until_;  // the deadline once the job has reported its end
   bool stopping_ = false, killed_ = false, interrupted_ = false, lingered_ = false;
   std::optional<How> how_;  // why this process ended the job
   std::optional<size_t> culprit_;

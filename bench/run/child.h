@@ -57,7 +57,7 @@ struct ChildEnd {
   int code = 0;  // exit status, or signal
   std::string stderr_tail;
   bool torn = false;      // the last event written has no newline
-  bool lingered = false;  // told its end, and was killed kLingering later
+  bool lingered = false;  // reported its end, then was killed after kLingering
 
   /// Whether it exited with 0.
   bool ok() const { return how == How::exited && code == 0; }

@@ -273,7 +273,7 @@ bool ChildReport::reached() const {
 }
 
 void ChildReport::check_steps(double wall_ms) const {
-  constexpr double kRounding = 1.01;  // for times rounded in a peer's log
+  constexpr double kRounding = 1.01;  // tolerance for times rounded in a peer's log
   double sum = 0.0;
   for (const Step& step : run_.steps) sum += step.step_ms;
   if (sum > wall_ms * kRounding)

@@ -59,7 +59,7 @@ class ChildReport {
   std::optional<double> val_loss;
   std::optional<FlopsPerToken> flops;  // only our rungs tell them
   std::optional<Failure> error;
-  std::optional<ChildEnd> exit;  // the end of a rank that a launcher started
+  std::optional<ChildEnd> exit;  // how a rank that a launcher started has exited
   std::string host, device;
   double from_first_ms = 0.0;  // from the first step's arrival to the last's
 

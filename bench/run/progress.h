@@ -42,7 +42,7 @@ class Progress {
   std::string key_;
   int64_t round_ = 0, steps_ = 0, steps_done_ = 0;
   Clock::time_point start_;
-  std::map<std::string, double> seconds_;  // of the last finished run, by key
+  std::map<std::string, double> seconds_;  // seconds of the last finished run, by key
 };
 
 }  // namespace stepladder

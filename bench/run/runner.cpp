@@ -115,7 +115,7 @@ void add_energy(Summary& summary, std::vector<Rank>& ranks, const std::vector<Ru
     if (!counted.emplace(reports[rank].host, reports[rank].device).second) continue;
     StepEnergy used = energy_of(parts[rank].steps, static_cast<size_t>(summary.warmup_steps));
     if (energy->unknown == kMixed || energy->unknown == kStill)
-      used.joules.reset();  // the energy of earlier steps too, as they may have been told late
+      used.joules.reset();  // drop all steps' energy: steps may have been reported late
     if (!used.joules && summary.joules_unknown.empty())
       summary.joules_unknown = energy->unknown.empty() ? used.unknown : energy->unknown;
     joules += used.joules.value_or(0.0);
@@ -471,7 +471,7 @@ Run run_program(const Workload& workload, const std::function<void(const Step&)>
     if (ranks.through_launcher()) throw InputError(cat("--launcher: ", e.what()));
     if (workload.program.native) throw;
     ending = not_started(workload, e);
-  } catch (const std::logic_error& e) {  // from the MFU
+  } catch (const std::logic_error& e) {  // thrown where the MFU is computed
     const char* told = ", or \"math\" of its row in the ladder file";
     ending = {Status::crash, cat(e.what(), workload.program.native ? "" : told)};
   }

@@ -145,7 +145,7 @@ class Run {
 
   /// Whether the harness has all it asked for, or was told what went wrong.
   bool finished() const { return exit_code_.has_value(); }
-  /// The exit code for the program.
+  /// The trainer's exit code, for main() to return.
   int exit_code() const { return exit_code_.value_or(0); }
 
   /// Whether the harness asked for a validation loss now: it does every few steps, and after the last.

@@ -185,7 +185,7 @@ std::optional<int64_t> Telemetry::processes() {
   const unsigned long long since = std::exchange(seen_, now_us());
   const int status =
       nvml_->call("nvmlDeviceGetProcessUtilization", nvml_->device, samples.data(), &count, since);
-  if (status == Nvml::kNotFound) return 0;  // no sample since then
+  if (status == Nvml::kNotFound) return 0;  // NVML_ERROR_NOT_FOUND: no sample since then
   if (status != 0) return std::nullopt;
   std::set<unsigned> busy;
   for (const auto& sample : std::span(samples).first(std::min(count, kMost)))

@@ -37,7 +37,7 @@ class Reporter {
   EventWriter& events_;
   const double tokens_;                 // of a step, of all ranks that train one model
   std::optional<double> peak_;          // FLOP/s of these ranks; nothing for an unknown device
-  std::optional<Telemetry> telemetry_;  // for the harness
+  std::optional<Telemetry> telemetry_;  // samples for step events
   std::vector<double> step_ms_;
   double loss_ = 0.0;
   std::optional<double> val_loss_;

@@ -34,9 +34,8 @@ struct Disagreement {
 /// unlike each other.
 std::vector<Disagreement> disagreements(const Results& base, const Results& next);
 
-/// Checks that two results were measured on the same device model with the same configuration, and have a
-/// rung on a workload in common. Throws Error with kExitNotComparable, naming the fields that differ, where
-/// not.
+/// Checks that two results have the same device model and configuration, and share a rung on a workload.
+/// Otherwise throws Error with kExitNotComparable, naming the fields that differ.
 void require_comparable(const Results& base, const Results& next);
 
 /// Checks that the steps that both take to a loss may be compared: with the same model, data, evaluations and

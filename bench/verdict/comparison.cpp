@@ -261,7 +261,7 @@ std::string change_text(const ComparedQuantity& quantity) {
 /// The reason that a REGRESSION in time or in cycles gives.
 std::string slower_text(const ComparedQuantity& time, const ComparedQuantity* cycles) {
   if (!cycles || !cycles->change) return "slower";
-  constexpr double kHidden = 0.002;  // of a step: a smaller difference is noise
+  constexpr double kHidden = 0.002;  // a smaller difference of log ratios is noise
   return cat(change_text(time), ", ", change_text(*cycles),
              cycles->change->log_ratio > time.change->log_ratio + kHidden
                  ? ": the card made up for it with its clock"

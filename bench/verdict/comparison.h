@@ -72,8 +72,8 @@ struct ComparedQuantity {
   double base = 0.0, next = 0.0;            // medians over the pairs' runs: ms, cycles, joules, bytes
   std::optional<PairedChange> change = {};  // nothing for fewer than kMinPairs pairs
   double limit = 0.0;                       // as a ratio less 1: 0.01
-  bool certain = false;                     // NEW certainly takes more, tested among all quantities
-  bool certainly_less = false;              // NEW certainly takes less, tested among all quantities
+  bool certain = false;                     // NEW takes significantly more by Holm's test over all quantities
+  bool certainly_less = false;              // NEW takes significantly less by Holm's test over all quantities
 
   bool above() const { return change && change->lo > std::log1p(limit); }
   bool below() const { return change && change->hi < std::log1p(limit); }
@@ -128,7 +128,7 @@ struct Comparison {
   std::vector<std::string> notes;  // what keeps the reader from a wrong reading
   std::string base, next;          // "commit 0123abc, 2025-01-31T12:00:00.000Z"
   std::string device;
-  bool undecided_passes = false;  // for JUnit, where an undecided row is otherwise a failure
+  bool undecided_passes = false;  // whether undecided rows pass, in JUnit and by exit code
 };
 
 /// The exit code of the worst row: kExitFailed, then kExitRegression, kExitInconclusive and kExitOk;

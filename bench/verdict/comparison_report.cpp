@@ -29,7 +29,7 @@ void add_step_columns(Columns<ComparedRow>& columns, const Comparison& compariso
     columns.add({header, Align::right, spare},
                 [cell](const ComparedRow& row) { return row.numbers ? cell(*row.numbers) : kNone; });
   };
-  workloads.erase("");  // of a rung that only one side has
+  workloads.erase("");  // rungs that only one side has have no workload
   if (workloads.size() > 1)
     columns.add_text("workload",
                      [](const ComparedRow& row) { return row.workload.empty() ? kNone : row.workload; });

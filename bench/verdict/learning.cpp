@@ -108,7 +108,7 @@ size_t seeds_to_tell(double change, double deviation, double alpha) {
     return std::log1p(change) * std::sqrt(static_cast<double>(seeds)) >=
            deviation * (student_t_quantile(1 - alpha / 2, df) + student_t_quantile(kPower, df));
   };
-  size_t fewest = kMinCertainPairs, most = kMaxSeeds;  // found() holds from some number on
+  size_t fewest = kMinCertainPairs, most = kMaxSeeds;  // binary search, as found() is monotonic
   while (fewest < most) {
     const size_t middle = (fewest + most) / 2;
     if (found(middle))
