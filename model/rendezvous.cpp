@@ -477,7 +477,7 @@ void Rendezvous::lost(const Peer& peer, const std::string& why) {
 }
 
 void Rendezvous::end_job(const std::string& reason, bool speaks) {
-  const auto tell = [&] {  // the lost peer too, which may only have been stopped, and go on
+  const auto tell = [&] {  // the lost peer too: it may be a stopped process that resumes
     const std::scoped_lock lock(mutex_);
     tell_all("abort\t" + reason);
   };

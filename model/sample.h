@@ -21,7 +21,7 @@ int32_t sample_token(std::span<const float> logits, const SampleOptions& options
 /// A multiple of 16 where `most` is one, as FP8's GEMMs want it.
 int64_t positions_to_sample(int64_t prompt, int64_t tokens, int64_t most);
 
-/// What generate() drew, and the seconds that the first token took, after all of the prompt, and the others.
+/// The tokens that generate() drew, the seconds to the first, prompt included, and the seconds of the others.
 struct Generated {
   std::vector<int32_t> tokens;
   double first_s = 0.0, rest_s = 0.0;

@@ -210,7 +210,8 @@ void Tokenizer::Impl::encode_piece(std::string_view piece, std::vector<int32_t>&
     const Merge merge = merges.top();
     merges.pop();
     Symbol& left = symbols[merge.at];
-    if (left.token != merge.left || left.next >= size) continue;  // overtaken by another merge
+    if (left.token != merge.left || left.next >= size)
+      continue;  // stale: another merge has changed this symbol
     Symbol& right = symbols[left.next];
     if (right.token != merge.right) continue;
     left.token = merge.token;

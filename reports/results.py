@@ -72,7 +72,7 @@ class TimeToLoss:
     loss: float  # the loss asked for
     reached: int  # rounds that reached it
     rounds: int  # rounds that count
-    interval: str = ""  # what its intervals are called
+    interval: str = ""  # name of its intervals: "95 % interval"
     seconds: Estimate | None = None
     first: Ratio | None = None  # in seconds, over the first row that reached the loss, from rounds in which both did
 
@@ -188,7 +188,7 @@ class Workload:
     model: str
     B: int
     T: int
-    devices: int = 1  # B is the batch of each
+    devices: int = 1  # each trains on a batch of B
     rows: list[Row] = field(default_factory=list)
     peers: list[Row] = field(default_factory=list)
     all_peers: list[Row] = field(default_factory=list)  # peers beside a rung and failed ones, too

@@ -68,7 +68,7 @@ void expect_equal(const ParameterGroup& a, const ParameterGroup& b,
   }
 }
 
-// ---- the container ---------------------------------------------------------------------------------------
+// ---- the safetensors format ------------------------------------------------------------------------------
 
 std::string container(const std::string& header, const std::string& data) {
   const uint64_t size = header.size();

@@ -147,7 +147,8 @@ TEST(Decoder, CapsLogitsAsTheTrainerDoes) {
 TEST(HellaSwag, CountsTheCompletionsOfTheLeastMeanLoss) {
   Trained model("13_cuda_graphs");
   const TempFolder folder;
-  // Completions of different lengths, so that the mean of a loss and its sum choose differently.
+  // Completions of different lengths, so that the least mean loss and the least summed loss choose different
+  // ones.
   std::vector<Question> questions;
   for (uint16_t i = 0; i < 20; ++i)
     questions.push_back({0,

@@ -87,8 +87,8 @@ class MultirankGpu : public testing::TestWithParam<int> {
   /// A model whose channels any number of ranks can share, and whose largest layer's gradients exceed the
   /// logits: ranks that send gradients through the logits' memory take turns.
   const int heads_ = GetParam() % 2 == 0 ? 2 * GetParam() : GetParam();
-  /// More than two ranks stop at step 24: after it they know the text by heart, with a loss below 1 that
-  /// falls by a tenth a step, and rounding moves such losses by up to 1 %, on the CPU too.
+  /// More than two ranks stop at step 24: after it the model has memorised the text; its loss, below 1, falls
+  /// by a tenth a step, and rounding moves it by up to 1 %, on the CPU too.
   const std::string until_known_ = GetParam() == 2 ? "--steps 50" : "--steps 24";
   const std::string divisible_ = cat("--channels ", 64 * heads_, " --heads ", heads_, ' ');
 };

@@ -385,8 +385,8 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
   return calls;
 }
 
-/// Calls run(file, arena, case, op) for every case in the file, with workspace and memory for the operands;
-/// expects a case for every op.
+/// Calls run(file, arena, case, op) for every case in the file; `arena` holds the workspace and has room for
+/// the operands. Expects a case for every op.
 template <class Run>
 void for_each_op_case(Ops& ops, const Run& run) {
   const OpCaseFile file(STEPLADDER_TEST_DATA "/op_cases.safetensors");

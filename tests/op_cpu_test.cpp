@@ -1041,7 +1041,7 @@ TEST(OpCpu, MisfitShapesAndTypesThrowNamingTheOp) {
   expect_refused("linear_forward", LinearForward{square, low, m, v});
   expect_refused("linear_forward", LinearForward{square, m, m, v, bench.as(DType::f16, square)});
   expect_refused("write", WriteValues{bench.as(DType::bf16, scalar), {1}});
-  // f32 gradients may sum 16-bit operands. 16-bit gradients of f32 operands are refused, and so is f32 for
+  // Allowed are f32 gradients of 16-bit operands. Refused are 16-bit gradients of f32 operands, and f32 for
   // only one gradient of a pair.
   expect_refused("sum_rows", SumRows{bench.as(DType::bf16, w), m});
   expect_refused("position_backward", PositionBackward{bench.as(DType::bf16, m), cube});
@@ -1200,7 +1200,7 @@ TEST(CpuDevice, CountsWhatItHandsOut) {
     std::memset(first.get(), 1, 1000);
     survivor = ops->device().allocate(500);
     first.reset();
-    EXPECT_NE(ops->device().allocate(700), nullptr);  // fits into the memory that `first` left
+    EXPECT_NE(ops->device().allocate(700), nullptr);  // reuses the memory that `first` freed
     EXPECT_NE(ops->device().allocate(0), nullptr);
     EXPECT_EQ(ops->device().memory().reserved_peak, 1500);
   }

@@ -667,7 +667,7 @@ TEST(Parts, PositionAssignsNothing) {
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
   ASSERT_EQ(lines.size(), 4U);
-  std::string begin = lines[0];  // puts each run before its session's line
+  std::string begin = lines[0];  // the session's line, to be put after its runs
   std::ranges::reverse(lines);
   std::swap(lines[0], lines[3]);
   const Results results = results_in(lines[1] + "\n" + lines[0] + "\n" + lines[2] + "\n" + lines[3] + "\n");

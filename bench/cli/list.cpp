@@ -28,7 +28,7 @@ struct ListOptions {
   }
 };
 
-/// The number of lines of the file that `diff` shows for a rung; kNone where that file is not here.
+/// The number of lines of the rung's file that `stepladder diff` shows; kNone where that file is missing.
 std::string lines_of(const Ladder& ladder, const Rung& rung) {
   const std::string file = cat(ladder.built_in() ? shared_dir() : ladder.folder, '/', rung.shown);
   std::ifstream text(file);

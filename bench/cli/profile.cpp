@@ -127,7 +127,8 @@ int trace(ProfileOptions& options) {
     ncu = find_ncu();
   }
   const Preset& preset = preset_for(options.preset, probe.device);
-  // A --model keeps its own sequence length, and a rung of the largest batch searches for its batch.
+  // With --model the sequence length defaults to the model's own; a rung of the largest batch searches for
+  // its batch.
   if (!settings.model && !settings.seq) settings.seq = preset.seq;
   if (!settings.model) settings.model = preset.model;
   if (!settings.batch && rung.batch != BatchSize::largest) settings.batch = preset.batch.front();

@@ -114,7 +114,7 @@ MeasureOptions trial_of(const TuneOptions& options, const Program& program, cons
   return trial;
 }
 
-/// What a file that is resumed has of the trials.
+/// What a resumed file already holds of the trials.
 struct Kept {
   std::set<std::string> parts;             // those that need no time
   std::map<std::string, double> per_step;  // the most seconds a step by trainer, start-up included

@@ -126,9 +126,9 @@ struct Ablation {
   std::string name;  // "without/03_fused_adamw", built as ablations/without_03_fused_adamw beside the rungs
   std::string kind;  // "without": the last rung without `rung`; "only": the first with `rung` alone
   Rung rung;
-  /// The trainer that this ablation is measured against: for "without" the last rung that is ablated(), for
-  /// "only" the first rung. Where rungs need each other it is an ablation instead: for "only" that of the
-  /// rung that `rung` needs, for "without" that of the rung that needs `rung`, and so goes when `rung` goes.
+  /// The trainer that this ablation is measured against: the last ablated() rung for "without", the first
+  /// rung for "only". Where B needs A, it is "only/A" for "only/B", and "without/B" for a merged "without/A",
+  /// which leaves B out too.
   Rung reference;
   /// "merge", or the path of the file written by hand, from the root of the sources. "": nothing is built,
   /// since `rung` changes nothing in the reference.

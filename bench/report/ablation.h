@@ -92,9 +92,9 @@ struct AblatedPair {
   std::string one, other;
   Json config;
   Gain both;  // all off -> both on
-  /// The gain of both over the product of the gains of each alone, in rounds of all four variants: over 1,
-  /// each is worth more beside the other. For runs until a loss, the interaction of seconds and of steps too,
-  /// in rounds in which all four reached the loss.
+  /// The interaction: the gain of both over the product of the gains of each alone, in rounds of all four
+  /// variants; above 1, each gains more beside the other. For runs until a loss, that of seconds and of steps
+  /// too, in rounds in which all four reached the loss.
   std::optional<Estimate> interaction, seconds, steps;
 };
 template <class Archive>

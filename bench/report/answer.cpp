@@ -212,7 +212,7 @@ std::vector<Fact> facts_to_loss(const Findings& file, bool ratios_only) {
   return facts;
 }
 
-/// What is certified: "Certified: a loss of 2 after 60 steps, 01_muon".
+/// What is certified: "Certified: a mean loss of 2, 01_muon after 60 steps".
 Answer answer_of(const std::vector<Certificate>& certificates) {
   std::vector<std::string> parts;
   for (const auto& [verdict, word] :

@@ -91,8 +91,8 @@ Section environment_of(const MeasuredFile& file, const MeasuredFile* main) {
   return section;
 }
 
-/// A device's rungs on a workload, from the first of its files that has them, and from all its files the
-/// trainers beside the ladder in the same configuration. Trainers that failed in that first file are left
+/// A device's rungs on a workload, from the first of its files that has them, and the trainers beside the
+/// ladder in the same configuration, from all its files. A trainer that failed in that first file is left
 /// out.
 std::vector<PlacedRow> device_rows(const std::vector<const MeasuredFile*>& files, const std::string& ladder,
                                    const std::string& workload) {

@@ -15,9 +15,9 @@ namespace stepladder {
 /// after the rungs.
 std::vector<ResultRow> aggregate(const Results& results);
 
-/// The gain of rungs that published tables have as one step, on a workload: how many times faster the last
-/// rung is than the rung before the first, and the same for PyTorch's counterparts of these two rungs. Only
-/// where both rungs are ok and undisturbed.
+/// The gain of a group of rungs on a workload: how many times faster its last rung is than the rung before
+/// its first, and the same for PyTorch's counterparts of these two. Only where both rungs are ok and
+/// undisturbed.
 struct GroupGain {
   std::string name, workload, before;
   std::vector<std::string> rungs;  // rungs that took part

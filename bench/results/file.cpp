@@ -119,7 +119,7 @@ std::string naming(const std::string& path, const std::vector<Part>& parts) {
   return names.empty() ? first : cat(first, " (others: ", join(names, ", "), ")");
 }
 
-/// The file and the part that FILE:PART names; no part where a file has that whole name.
+/// FILE:PART as file and part; the part is empty where a file of that whole name exists, or FILE is missing.
 std::pair<std::string, std::string> file_and_part(const std::string& path) {
   const size_t colon = path.rfind(':');
   std::error_code none;

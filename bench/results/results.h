@@ -144,7 +144,7 @@ struct Measured {
   std::optional<double> mfu_nanogpt, mfu_llmc;  // nothing where the device's peak is unknown
   std::optional<double> val_loss;               // after the last step, where validation data was given
   std::optional<Number> cycles;          // median of the timed steps; for a row only if all rounds have it
-  std::optional<Number> joules;          // joules a step of all devices, mean over the timed steps
+  std::optional<Number> joules;          // joules per step, all devices together; mean over the timed steps
   Memory memory;                         // for a row: the largest peaks of its rounds
   std::optional<Compile> compile;        // for a row: the first round's
   std::optional<int64_t> skipped_steps;  // steps skipped as fp16 gradients overflowed; for a row: the most

@@ -24,7 +24,7 @@ void EventWriter::write(const nlohmann::ordered_json& event) {
 }
 
 nlohmann::json parse_event(std::string_view line) {
-  constexpr int kMaxDepth = 16;  // a profile has half of that; a results file may be 32 deep
+  constexpr int kMaxDepth = 16;  // a profile is 8 deep, a results file may be 32
   bool deep = false;
   const auto shallow = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
     deep |= depth > kMaxDepth;

@@ -12,7 +12,7 @@ using Values = std::map<std::string, std::string>;
 
 /// The placeholder of a rung's options, one word each; must be a word of its own.
 inline constexpr const char* kArguments = "{arguments}";
-/// The placeholder for the command-line arguments of a ladder file's switches, on or off; a whole argument.
+/// The placeholder of the words that turn a ladder file's switches on or off; must be a word of its own.
 inline constexpr const char* kSwitches = "{switches}";
 
 /// Throws InputError for an unknown "{name}" of small letters and underscores, and for "{arguments}" or

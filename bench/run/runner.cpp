@@ -206,7 +206,7 @@ std::string launcher_words(const ChildEnd& end) {
 /// The ranks of a run, one for each device: their reports, and the run that they add up to.
 class RanksOfRun {
  public:
-  /// `run` is the run as it is asked for.
+  /// Each rank's report fills a copy of `run`, the run as requested.
   RanksOfRun(const Workload& workload, const Run& run, const std::function<void(const Step&)>& on_step)
       : workload_(workload), parts_(static_cast<size_t>(workload.devices), run) {
     for (size_t rank = 0; rank < parts_.size(); ++rank)

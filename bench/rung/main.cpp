@@ -54,8 +54,8 @@ class RungApp {
   int fail(const std::string& status, const std::string& reason, ExitCode code) {
     if (events_) events_->write({{"event", "error"}, {"status", status}, {"reason", reason}});
     const bool told = ranks_ && world_.rank > 0;  // rank 0 prints the reason
-    // Wait for rank 0, which mostly meets the same error: if rank 0 ends the job, the job counts as
-    // unsupported; if this rank did, it would count as a job with a failed rank.
+    // Rank 0 mostly meets the same error. Wait for it to end the job, which then counts as unsupported; ended
+    // by this rank, the job would count as one with a failed rank.
     if (told && status == "unsupported") std::this_thread::sleep_for(std::chrono::seconds(2));
     if (ranks_) ranks_->fail(reason);
     if (!told)

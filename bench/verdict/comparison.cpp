@@ -11,7 +11,7 @@
 namespace stepladder {
 namespace {
 
-// ---- what a reader has to know
+// ---- notes for the reader
 
 /// Adds lines on quantities that could not be judged, or not in every pair.
 void add_unknown(std::vector<std::string>& lines, const ComparedRow& row) {

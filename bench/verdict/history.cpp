@@ -147,8 +147,8 @@ std::string change_text(const Series& series, size_t at) {
   return text;
 }
 
-/// Adds to the settings of series of one variant, workload and device the fields that tell them apart; clears
-/// the settings of a single series.
+/// Adds to the settings of each series of one variant, workload and device the fields that differ among them;
+/// clears the settings of a series that is alone.
 void name_settings(std::vector<Series*> alike) {
   if (alike.size() == 1) return alike.front()->settings.clear();
   std::map<std::string, std::set<std::string>> told;  // fields that differ, by their last name

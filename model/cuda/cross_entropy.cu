@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
 
   const int target = f.targets[row];
   const SoftCap<T, kCapped> capped(f.soft_cap);
-  const float target_logit = capped(widen(x[target]));  // before any thread writes
+  const float target_logit = capped(widen(x[target]));  // read before any thread overwrites it
 
   // Calls use(p, inside) for the thread's packs of the tile from `first` on; inside(j) tells whether pack j
   // exists.

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kBatch = 8;  // rows of dout that a thread loads before it adds the first
 
-// A chunk's sums (C) of the two runs that may be cut: the one that began before the chunk, and the one that
-// continues after it.
+// A chunk's partial sums (C) of the two runs that its edges may cut: the one that began before the chunk, and
+// the one that continues after it.
 struct ChunkPartials {
   float *before, *after;
 };

@@ -20,8 +20,8 @@ constexpr int kMaxWindow = 1024;
 
 using Input = Pack<BFloat16, kPack>;
 
-// Sources of the values to quantise, a pack at a time: load() loads the operands, get() computes the values,
-// and may write other results at the same place.
+// Sources of the values to quantise, a pack at a time: load() loads the operands, get() computes the values
+// from them, and may write other results for the same elements.
 
 /// F applied to each element of the operands.
 template <class F, int kCount>

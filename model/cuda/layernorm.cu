@@ -113,8 +113,8 @@ struct Fp8Copy {
 constexpr int kNormWidth = 8;         // elements of a pack that becomes FP8
 constexpr int kQuantizingBlocks = 2;  // blocks of a multiprocessor
 
-/// Most threads of a block of layernorm_forward_kernel: twice as many if it writes FP8 and a lane holds
-/// kHeldFew elements of a row.
+/// Largest block of layernorm_forward_kernel, in threads: doubled if it writes FP8 and a lane holds kHeldFew
+/// elements of a row.
 template <class Copy>
 constexpr int forward_threads(int held) {
   return Copy::kFp8 && held == kHeldFew ? 2 * kThreads : kThreads;

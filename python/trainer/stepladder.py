@@ -39,7 +39,7 @@ import time
 
 PROTOCOL = 1
 EXIT_FAILED = 5
-LONG_WAIT = 1e-3  # seconds; after a longer wait an event is sent during the next step
+LONG_WAIT = 1e-3  # seconds; if a step waits longer for the device, its event is sent during the next step
 _encode = json.JSONEncoder(allow_nan=False).encode
 _started = False
 
@@ -196,7 +196,7 @@ class Run:
             raise RuntimeError("a step begins within a step: leave the block of `with run.step()` before the next one")
         if self._code is None and self.done != self.steps:
             return Step(self)
-        self._end()  # where an evaluation of the last step did not come
+        self._end()  # ends a run whose last step was never evaluated
         if self._exit:
             raise SystemExit(self._code)
         return UnmeasuredStep()
@@ -502,7 +502,7 @@ def process_peak() -> int | None:
         return None
 
 
-# ---- the environment, and values -------------------------------------------------------------------------------------
+# ---- environment variables, and conversion of values -----------------------------------------------------------------
 
 
 def _of_ranks(name: str, slurm: str = "") -> str | None:

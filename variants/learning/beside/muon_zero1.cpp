@@ -124,8 +124,8 @@ struct Gpt2Trainer final : Trainer {
   Tensor norms = arena.alloc("scratch/norms", f32, {ranks});    // of all ranks
   Tensor schedule = arena.alloc("scratch/schedule", f32, {2});  // learning rate, number of the step from 1
 
-  // Muon's learning rate is a multiple of AdamW's; its matrices decay by the same amount in a step as under
-  // AdamW.
+  // Muon's learning rate is AdamW's times muon_rate, its weight decay AdamW's divided by muon_rate: a step
+  // decays weights by as much as AdamW's.
   const float muon_rate = 20.0F, muon_beta = 0.95F, muon_decay = hyper.weight_decay / muon_rate;
   Tensor muon_lr = arena.alloc("scratch/muon_lr", f32, {1});
   // Scratch memory to make this rank's n layers of the largest stack orthogonal: matrices (n,4C,C) and their

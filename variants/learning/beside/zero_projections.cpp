@@ -78,8 +78,8 @@ struct Gpt2Trainer final : Trainer {
   std::vector<AdamWTensor> adamw = adamw_tensors(params, grads, adam_m, adam_v, weights);
   Tensor schedule = arena.alloc("scratch/schedule", f32, {2});  // learning rate, number of the step from 1
 
-  // Muon's learning rate is a multiple of AdamW's; its matrices decay by the same amount in a step as under
-  // AdamW.
+  // Muon's learning rate is AdamW's times muon_rate, its weight decay AdamW's divided by muon_rate: a step
+  // decays weights by as much as AdamW's.
   const float muon_rate = 20.0F, muon_beta = 0.95F, muon_decay = hyper.weight_decay / muon_rate;
   Tensor muon_lr = arena.alloc("scratch/muon_lr", f32, {1});
   // Stacks of matrices. Queries, keys and values have a matrix each: (L,3C,C) holds 3L matrices.
