@@ -157,7 +157,8 @@ def prepare(root: Path, bin_dir: Path) -> dict[str, str]:
     for name in ("scripts", "variants", "examples", "python", "model", "data/gpt2", "data/austen.txt"):
         if (REPOSITORY / name).exists():
             (checkout / name).symlink_to(REPOSITORY / name)
-    (checkout / "data/dictionary.txt").write_text(1000 * "A is the first letter.\n")
+    for name in ("dictionary", "rfc"):
+        (checkout / f"data/{name}.txt").write_text(1000 * "A is the first letter.\n")
     charts = shutil.ignore_patterns("*.png", "*.svg", "*.html")
     shutil.copytree(REPOSITORY / "reports", checkout / "reports", ignore=charts)
     (root / "home/torch/bin/python").symlink_to(sys.executable)
