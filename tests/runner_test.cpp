@@ -462,6 +462,14 @@ TEST_F(RunnerTest, RefusedInputEndsThePlan) {
   EXPECT_EQ(input_error([this] { measure(); }), "x.bin: truncated");
 }
 
+TEST_F(RunnerTest, ACrashTellsTheLastLineWithoutItsColours) {
+  fake_.before_step =
+      R"(printf '\033[%03000d\n' 1 >&2; printf '\033[31mout of \033[1mluck\033[0m\n' >&2; exit 1)";
+  const stepladder::Run run = measure();
+  EXPECT_EQ(run.status, Status::crash);
+  EXPECT_TRUE(says(run.reason, {"(out of luck)"})) << run.reason;
+}
+
 TEST_F(RunnerTest, ReportsThatMakeNoSenseAreCrashes) {
   const auto crash = [&](const std::string& commands) {
     fake_.before_step = commands;

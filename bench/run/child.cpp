@@ -577,7 +577,7 @@ std::string ChildEnd::killed_from_outside() const {
 }
 
 std::string ChildEnd::last_words() const {
-  static const std::regex colour("\x1b\\[[^A-Za-z]*[A-Za-z]?");  // what sets a terminal's colours
+  static const std::regex colour("\x1b\\[[^A-Za-z]{0,32}[A-Za-z]?");  // what sets a terminal's colours
   const std::string said = last_said(std::regex_replace(stderr_tail, colour, ""));
   return said.empty() ? "" : cat(" (", printable(said, 500), ")");
 }
