@@ -1599,7 +1599,7 @@ TEST_F(HarnessCli, ResumingAnotherPlanOrBuildIsRefusedByName) {
 
 TEST_F(HarnessCli, OnAnotherCardOrHostAnUnfinishedRoundIsMeasuredAgainAndAFinishedOneKept) {
   ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 2")).code, 0);
-  // Of a card, and of a host that has the same processor; older files name it once for all runs.
+  // The name of a card, and of a host that has the same processor; older files have it once for all runs.
   for (const auto& [host, card] :
        {std::pair("", "GPU-another"), std::pair("elsewhere", "elsewhere"), std::pair("elsewhere", "")}) {
     Results before = results();

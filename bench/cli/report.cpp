@@ -173,8 +173,8 @@ class Given {
   }
 
   /// What charts are drawn from: results, then profiles and a history, which is made from several results
-  /// where none was given.
-  std::vector<Json> charts() const {
+  /// where none was given. Moves the results into the history: call it last.
+  std::vector<Json> charts() {
     std::vector<Json> all;
     for (const MeasuredFile& file : files_) {
       all.push_back(results_file_json(file.findings));
@@ -184,7 +184,9 @@ class Given {
     for (Json& file : all) name_device(file);
     if (files_.size() < 2 || has_history_) return all;
     std::vector<std::pair<std::string, Results>> named;
-    for (const MeasuredFile& file : files_) named.emplace_back(file.name, file.findings.results());
+    for (const MeasuredFile& file : files_)
+      for (Results& results : results_)
+        if (&results == &file.findings.results()) named.emplace_back(file.name, std::move(results));
     all.push_back(to_json(history_of(std::move(named), kMinLimit)));
     return all;
   }

@@ -98,7 +98,7 @@ void fields(Archive& a, Any<TimeToLoss> auto& x) {
 /// A variant on a workload over its rounds: a row of the report. There are numbers where every run is ok.
 struct ResultRow {
   std::string variant, backend, workload, peer;
-  Status status = Status::ok;  // of the first run that is not ok; so is the reason
+  Status status = Status::ok;  // the first run's that is not ok, with its reason
   std::string reason;
   int64_t rounds = 0;
   Json config = Json::object();

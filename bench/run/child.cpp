@@ -19,7 +19,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <regex>
 #include <set>
 #include <thread>
 #include <utility>
@@ -329,6 +328,19 @@ class Member {
   Fd errors_;
 };
 
+/// `text` without the sequences that set a terminal's colours: ESC [ ... letter.
+std::string without_colours(std::string_view text) {
+  std::string plain;
+  while (!text.empty()) {
+    const size_t colour = std::min(text.find("\x1b["), text.size());
+    plain += text.substr(0, colour);
+    text.remove_prefix(colour);
+    const auto letter = std::ranges::find_if(text, [](unsigned char c) { return std::isalpha(c); });
+    text.remove_prefix(static_cast<size_t>(letter - text.begin()) + (letter != text.end()));
+  }
+  return plain;
+}
+
 /// The last line with a letter or digit. If the text ends in a message between two rules, as Open MPI draws
 /// them, all lines of that message.
 std::string last_said(std::string_view text) {
@@ -577,8 +589,7 @@ std::string ChildEnd::killed_from_outside() const {
 }
 
 std::string ChildEnd::last_words() const {
-  static const std::regex colour("\x1b\\[[^A-Za-z]{0,32}[A-Za-z]?");  // what sets a terminal's colours
-  const std::string said = last_said(std::regex_replace(stderr_tail, colour, ""));
+  const std::string said = last_said(without_colours(stderr_tail));
   return said.empty() ? "" : cat(" (", printable(said, 500), ")");
 }
 
