@@ -1,6 +1,6 @@
-#include "bench/plan/plan.h"
-
 #include <gtest/gtest.h>
+
+#include "bench/plan/plan.h"
 
 namespace stepladder {
 namespace {
