@@ -95,7 +95,7 @@ void ChildReport::take(std::string_view line) {
       error = {field_at<std::string>(event, "status"),
                printable(field_at<std::string>(event, "reason"), 500)};
   } catch (const InputError& e) {
-    throw BadReport(cat("its event '", kind, "'", of_step, " has ", e.what()));
+    throw BadReport(cat("its event '", kind, "'", of_step, ": ", e.what()));
   }
 }
 
