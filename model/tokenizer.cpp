@@ -210,8 +210,7 @@ void Tokenizer::Impl::encode_piece(std::string_view piece, std::vector<int32_t>&
     const Merge merge = merges.top();
     merges.pop();
     Symbol& left = symbols[merge.at];
-    if (left.token != merge.left || left.next >= size)
-      continue;  // stale: another merge has changed this symbol
+    if (left.token != merge.left || left.next >= size) continue;  // stale: its symbol was merged since
     Symbol& right = symbols[left.next];
     if (right.token != merge.right) continue;
     left.token = merge.token;
