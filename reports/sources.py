@@ -13,8 +13,15 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.append(str(ROOT / "cmake"))
 import source_hash as hashing  # noqa: E402
-LADDER = {rung["name"]: rung
-          for rung in json.loads((ROOT / "variants/ladder.json").read_text(encoding="utf-8"))["rungs"]}
+
+
+def _rungs(ladder: str) -> dict[str, dict]:
+    """The rungs of one of our ladders, by name."""
+    table = json.loads((ROOT / "variants" / ladder).read_text(encoding="utf-8"))
+    return {rung["name"]: rung for rung in table["rungs"]}
+
+
+LADDER, LEARNING = _rungs("ladder.json"), _rungs("learning/ladder.json")
 
 
 @dataclass
@@ -36,9 +43,10 @@ class Diff:
 
 
 def file_of(rung: str) -> Path:
-    """The trainer that a rung runs."""
-    row = LADDER.get(rung, {})
-    return ROOT / "variants" / ("beside" if row.get("beside") else "") / f"{row.get('trainer', rung)}.cpp"
+    """The trainer that a rung or an ablation of ours runs."""
+    row = LADDER.get(rung) or LEARNING.get(rung, {})
+    program = row.get("trainer", rung)
+    return _trainers().get(f"{{bin}}/{program}", ROOT / f"variants/{program}.cpp")
 
 
 def rows(ladder: object) -> dict[str, dict]:

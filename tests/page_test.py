@@ -311,6 +311,10 @@ class Page(unittest.TestCase):
             self.assertIn(part, text)
         self.assertIn("ok, throttled", html)
 
+    def test_every_rung_of_both_ladders_has_a_file_whose_changes_make_a_page_stale(self):
+        for name in page.sources.LADDER | page.sources.LEARNING:
+            self.assertTrue(page.sources.file_of(name).is_file(), name)
+
     def test_the_sources_that_were_measured_are_not_stale(self):
         data = sample()
         for item in data["runs"]:
@@ -719,6 +723,12 @@ class Renewed(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(Path(folder, "results.md").read_text(), docs.read_text(),
                              "stepladder report reports/h200/results.jsonl.gz --into docs/results.md renews it")
+
+    def test_measurements_of_the_ladder_of_learning_lead_with_its_time_to_a_loss(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = stepladder(Path(folder), "report", REPORTS / "h200/control/learning.jsonl.gz", "--out", "out", python="true")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertRegex(Path(folder, "out/summary.md").read_text(), r"^# Stepladder\n\n## learning: .*\n\nSoonest at a loss of 3: ")
 
     def test_the_readme_has_the_numbers_of_the_kept_results(self):
         text = (REPORTS.parent / "README.md").read_text()

@@ -139,8 +139,8 @@ class Given {
       }
     }
     if (files_.empty() && others_.empty()) throw InputError("no results file is among those given");
-    // The file that climbs most of a ladder comes first, then those with the most rows; in a search for
-    // steps, the one that certifies.
+    // The file that climbs most of a ladder comes first, of two that climb as much the one to a loss; then
+    // those with the most rows; in a search for steps, the one that certifies.
     std::ranges::stable_sort(files_, std::greater(), [](const MeasuredFile& file) {
       const auto& all = file.findings.certificates;
       const bool certifies = !all.empty() && exit_code(all) == kExitOk;
@@ -148,8 +148,11 @@ class Given {
                        certifies && file.name.starts_with(Certificate::kFresh));
     });
     const auto first = std::ranges::max_element(files_, {}, [](const MeasuredFile& file) {
-      if (!file.name.starts_with(Trial::kPart)) return rows_in(file.findings, true);
-      return int64_t{std::ranges::none_of(file.findings.rows, &ResultRow::disturbed)};
+      const std::vector<ResultRow>& rows = file.findings.rows;
+      if (file.name.starts_with(Trial::kPart))
+        return std::pair(int64_t{std::ranges::none_of(rows, &ResultRow::disturbed)}, false);
+      const bool to_loss = std::ranges::any_of(rows, [](const ResultRow& row) { return row.to_loss(); });
+      return std::pair(rows_in(file.findings, true), to_loss);
     });
     if (first != files_.end()) std::rotate(files_.begin(), first, first + 1);
   }
