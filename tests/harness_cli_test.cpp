@@ -467,10 +467,15 @@ TEST_F(HarnessCli, AFileIsGoneOnWithByItsNameAlone) {
   EXPECT_EQ(stepladder("resume").code, kExitUsage);
   EXPECT_EQ(stepladder("resume results.json --out other.json").code, kExitUsage) << "it has its file";
   EXPECT_EQ(stepladder("resume nowhere.json").code, kExitUsage);
-  std::string text = read_file(folder_ / "results.json");
-  text.replace(text.find("stepladder run"), 14, "stepladder rm ");
-  write_file(folder_ / "other.json", text);
-  EXPECT_FALSE(has(stepladder("resume other.json").err, "stepladder rm")) << "it would be started";
+  const auto resume_other = [&](const char* command, const char* options) {
+    write_file(folder_ / "other.json", std::regex_replace(read_file(folder_ / "results.json"),
+                                                          std::regex("stepladder run[^\"]*"), command));
+    return stepladder(cat("resume other.json ", options));
+  };
+  EXPECT_FALSE(has(resume_other("stepladder rm", "").err, "stepladder rm")) << "it would be started";
+  EXPECT_TRUE(ended(resume_other("stepladder run --ladder --python x", "--ladder nowhere.json --python B"),
+                    kExitUsage, {}, {"nowhere.json: "}))
+      << "each is another's value";
 }
 
 TEST_F(HarnessCli, InANamespaceOfProcessIdsRungsAreMeasuredToo) {

@@ -297,6 +297,13 @@ TEST_F(OwnTrainer, IsNotGoneOnWithOnceItsSourceHasChanged) {
   EXPECT_EQ(run("--rounds 3 --resume").code, 4);
 }
 
+TEST_F(OwnTrainer, IsTheSameInWhateverOrderItsVariablesStand) {
+  edit_ladder(R"("10"])", R"("10"], "environment": {"B": "1", "A": "2"})");
+  ASSERT_EQ(run("--rungs 01 --rounds 1").code, 0);
+  edit_ladder(R"("B": "1", "A": "2")", R"("A": "2", "B": "1")");
+  EXPECT_EQ(run("--rungs 01 --rounds 2 --resume").code, 0);
+}
+
 TEST_F(OwnTrainer, IsToldWhatItIsAskedFor) {
   trainer("trainer.sh",
           cat(R"(printf '%s ' "$5" "$6" "$STEPLADDER_STEPS" "$GREETING" "${PYTHONPATH%%:*}" >told.txt

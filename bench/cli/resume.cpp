@@ -56,9 +56,10 @@ std::vector<Starts> starts_of(const std::vector<std::string>& words) {
   return found;
 }
 
+/// Erases an option, or what is left of it: another option may have had its words as a value.
 void erase(std::vector<std::string>& words, const Starts& option) {
   const auto begin = words.begin() + static_cast<std::ptrdiff_t>(option.at);
-  words.erase(begin, begin + static_cast<std::ptrdiff_t>(option.size));
+  words.erase(begin, begin + std::min(words.end() - begin, static_cast<std::ptrdiff_t>(option.size)));
 }
 
 /// Removes doubles of options that start programs: from `more`, the user's words, if `command`, the file's

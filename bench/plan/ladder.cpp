@@ -162,8 +162,9 @@ Rung rung_from(const Json& row, bool ours) {
   rung.command = field_at<Words>(row, "command");
   if (rung.command.empty()) throw InputError("command is empty");
   append(rung.command, words_at(row, "arguments"));
+  // By name: the order counts for the hash of the rung's sources.
   const Json environment = field_if<Json>(row, "environment").value_or(Json::object());
-  for (const auto& [name, value] : environment.items()) {
+  for (const auto& [name, value] : environment.get<std::map<std::string, Json>>()) {
     if (!value.is_string()) throw InputError(cat("environment: ", printable(name, 60), " is not a string"));
     if (name.empty() || name.find('=') != std::string::npos)
       throw InputError(cat("environment: '", printable(name, 60), "' is no name of a variable"));

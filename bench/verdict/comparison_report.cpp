@@ -135,7 +135,7 @@ std::string headline(const Comparison& comparison) {
   const auto compared = std::ssize(comparison.rows) - count(Verdict::skipped);
   const auto number = count(verdict);
   const char* what = verdict == Verdict::pass             ? "no worse"
-                     : verdict == Verdict::regression     ? "slower or larger, or takes more energy"
+                     : verdict == Verdict::regression     ? "worse in time, memory or energy"
                      : verdict == Verdict::inconclusive   ? "undecided: more pairs would tell"
                      : verdict == Verdict::faster         ? "faster"
                      : verdict == Verdict::slower         ? "slower"
