@@ -920,8 +920,10 @@ TEST_F(HarnessCli, TuneRanksTheTrialsOfEachWorkloadApartAndRunTakesThemForNoOthe
   ASSERT_EQ(tune("2", "seeds.jsonl").code, kExitOk);
   ASSERT_EQ(tune("2", "seeds.jsonl", "--seed 9 --lr 2e-3 --resume").code, kExitOk);
   EXPECT_EQ(best_of(trials_of(load_parts(folder_ / "seeds.jsonl"))).size(), 2U) << "seeds don't compete";
-  for (const char* other :
-       {" --batch 4 --tuned two.jsonl", " --batch 2 --tuned both.jsonl", " --batch 2 --tuned seeds.jsonl"})
+  write_file(folder_ / "my.jsonl", std::regex_replace(read_file(folder_ / "two.jsonl"),
+                                                      std::regex("\"gpt2-tiny\""), "\"my-gpt2-tiny\""));
+  for (const char* other : {" --batch 4 --tuned two.jsonl", " --batch 2 --tuned both.jsonl",
+                            " --batch 2 --tuned seeds.jsonl", " --batch 2 --tuned my.jsonl"})
     EXPECT_TRUE(is_refused(stepladder(run + other), {"--tuned", "B="}));
 }
 

@@ -187,11 +187,13 @@ TEST_F(OwnTrainer, WhoseRanksSayThatTheyAreIndependentDoesNotVanish) {
 TEST_F(OwnTrainer, IsToldNothingOfAnotherMeasurement) {
   trainer("trainer.sh", cat("env >told.txt\n", kStart, kSteps, kEnd));
   EXPECT_TRUE(ended(run("--rungs 00 --rounds 1",
-                        "export STEPLADDER_UNTIL_LOSS=4 STEPLADDER_EVAL_EVERY=2 STEPLADDER_EVENTS_0=/gone;"),
+                        "export STEPLADDER_UNTIL_LOSS=4 STEPLADDER_EVAL_EVERY=2 STEPLADDER_EVAL_SKIP=1 "
+                        "STEPLADDER_EVENTS_0=/gone;"),
                     0));
   const std::string told = read_file(folder_ / "own/told.txt");
   EXPECT_TRUE(says(told, {"STEPLADDER_EVENTS=3", "STEPLADDER_STEPS=5"}));
-  for (const char* other : {"STEPLADDER_UNTIL_LOSS", "STEPLADDER_EVAL_EVERY", "STEPLADDER_EVENTS_0"})
+  for (const char* other :
+       {"STEPLADDER_UNTIL_LOSS", "STEPLADDER_EVAL_EVERY", "STEPLADDER_EVAL_SKIP", "STEPLADDER_EVENTS_0"})
     EXPECT_FALSE(says(told, {other})) << told;
 }
 

@@ -11,7 +11,7 @@ struct ConvertOptions {
   std::string from, to;
 
   std::vector<Option> options() {
-    return {{"OLD", &from, "", "results, a profile or a campaign of schema 2, written before 0.2.0"},
+    return {{"OLD", &from, "", "results, a profile or a campaign of schema 2, as 0.2 wrote them"},
             {"NEW", &to, "", "the results file to make of it, compressed where it ends in .gz"}};
   }
 };

@@ -105,7 +105,7 @@ std::vector<std::string> rung_arguments(const RungSettings& s, const Workload& w
            {"--eval-every", std::to_string(every), "--eval-batches", std::to_string(s.eval_batches)});
   if (s.eval_skip > 0) append(arguments, {"--eval-skip", std::to_string(s.eval_skip)});
   if (has_independent_ranks(workload.config)) append(arguments, {"--independent-ranks"});
-  append(arguments, s.shared_arguments(workload.program.math, !workload.program.native));
+  append(arguments, s.shared_arguments(workload.program.math, workload.program.native));
   return arguments;
 }
 
@@ -185,9 +185,9 @@ Workload workload_for(const Plan& plan, const Program& program, int64_t batch, i
   if (independent_ranks) workload.config["independent_ranks"] = true;
   if (const auto found = plan.tuned.find(program.variant); found != plan.tuned.end()) {
     const Tuned& tuned = found->second;
-    const std::string own =
-        is_told(program, "model") ? workload_of(workload.config) : cat("B=", batch, " T=", *s.seq);
-    if (cat(tuned.workload, " ").find(cat(own, " ")) == std::string::npos)
+    const std::string whole = workload_of(workload.config);
+    const std::string own = is_told(program, "model") ? whole : whole.substr(whole.rfind(" B=") + 1);
+    if (tuned.workload != own && (own == whole || !tuned.workload.ends_with(" " + own)))
       throw InputError(cat("--tuned: the trials of ", program.variant, " are of ", tuned.workload,
                            ", not of ", own, ": `stepladder tune` makes some"));
     s.lr = tuned.lr, s.steps = tuned.steps;

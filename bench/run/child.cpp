@@ -102,9 +102,10 @@ bool is_of_a_launcher(std::string_view name) {
 /// Whether this variable describes a process of another job: its rank, its event stream or its settings, as a
 /// launcher or a harness sets them.
 bool is_of_another_job(std::string_view name) {
-  for (const char* one : {"RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=", "MASTER_ADDR=",
-                          "MASTER_PORT=", "STEPLADDER_JOB_SECRET=", "STEPLADDER_EVENTS=", "STEPLADDER_STEPS=",
-                          "STEPLADDER_UNTIL_LOSS=", "STEPLADDER_EVAL_EVERY=", kStartedBy})
+  for (const char* one :
+       {"RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=", "MASTER_ADDR=", "MASTER_PORT=",
+        "STEPLADDER_JOB_SECRET=", "STEPLADDER_EVENTS=", "STEPLADDER_STEPS=", "STEPLADDER_UNTIL_LOSS=",
+        "STEPLADDER_EVAL_EVERY=", "STEPLADDER_EVAL_SKIP=", kStartedBy})
     if (name == one) return true;
   return is_of_a_launcher(name) || name.starts_with("STEPLADDER_EVENTS_") ||
          name.starts_with("TORCHELASTIC_");
