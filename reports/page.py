@@ -115,8 +115,8 @@ _MARKDOWN.filters["table"] = markdown_table
 
 def published_numbers(results: list[Results], profiles: list[Profile]) -> dict:
     """The templates' values for published numbers: no sources where only trainers of one's own were measured."""
-    sources = published.reproduce(results, profiles) if published.told_by(results) else []
-    return {"published": sources, "summary": published.summary(sources), "same": round(100 * published.SAME)}
+    shown = published.reproduce(results, profiles) if published.told_by(results) else []
+    return {"published": shown, "summary": published.summary(shown), "same": round(100 * published.SAME)}
 
 
 def published_markdown(results: list[Results], profiles: list[Profile]) -> str:

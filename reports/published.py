@@ -33,7 +33,7 @@ SAME = 0.15
 UNMEASURED = "not measured"  # summary()'s column for published gains that we have not measured
 
 # Ladders of scripts/peers that published rows stand beside, with the model that each trains where that isn't ours.
-PEERS = {"pytorch-options": "", "raschka-pytorch": "raschka-pytorch"}
+PEER_LADDERS = {"pytorch-options": "", "raschka-pytorch": "raschka-pytorch"}
 
 FOLDER = Path(__file__).parent / "published"
 ROOT = FOLDER.parent.parent
@@ -143,22 +143,22 @@ class Table:
     @property
     def told(self) -> dict:
         """The table in the form of those of `stepladder report`: columns, and the text of each cell."""
-        def of_other(place: int, field: str) -> Callable[[Line], str]:
-            return lambda line: getattr(line.columns[place], field)
+        def of_other(place: int, name: str) -> Callable[[Line], str]:
+            return lambda line: getattr(line.columns[place], name)
 
-        def agreement(field: str) -> Callable[[Line], str]:
-            return lambda line: f"{value:.2f}" if (value := getattr(line, field)) else ""
+        def agreement(name: str) -> Callable[[Line], str]:
+            return lambda line: f"{value:.2f}" if (value := getattr(line, name)) else ""
 
         columns = [("published", attrgetter("variant"))]
         columns += [(header, lambda line, place=place: line.values[place]) for place, header in enumerate(self.headers)]
-        for field, *of_field in (
+        for name, *of_name in (
                 ("ratio", ("×", attrgetter("ratio"))), ("step", ("× above", attrgetter("step"))),
                 ("ours.name", ("ours", attrgetter("ours.name")), ("value", attrgetter("ours.value"))),
                 ("ours.ratio", ("×", attrgetter("ours.ratio"))), ("agreement", ("ours / published", agreement("agreement"))),
                 ("ours.step", ("× above", attrgetter("ours.step"))),
                 ("step_agreement", ("ours / published", agreement("step_agreement"))),
                 ("ours.same_device", ("same device", attrgetter("ours.same_device")))):
-            columns += of_field if self.has(field) and not (self.of_ratios and field in ("ratio", "ours.ratio")) else []
+            columns += of_name if self.has(name) and not (self.of_ratios and name in ("ratio", "ours.ratio")) else []
         for place in range(1, max(len(line.columns) for line in self.lines)):
             if any(line.columns[place].value for line in self.lines):
                 columns += [("beside", of_other(place, "name")), ("value", of_other(place, "value"))]
@@ -205,10 +205,10 @@ class Source:
         return " ".join(filter(None, [*sentences, self.apart if other or steps else ""]))
 
 
-def summary(sources: Sequence[Source]) -> dict:
+def summary(reproduced: Sequence[Source]) -> dict:
     """How many published gains with ours beside them are ours too: a table as Table.told, a row a source, and all; without
     rows where ours stand beside none."""
-    rows = [(source.title, source.judged) for source in sources if any(source.judged.values())]
+    rows = [(source.title, source.judged) for source in reproduced if any(source.judged.values())]
     if not any(of for _, judged in rows for kind, of in judged.items() if kind != UNMEASURED):
         rows = []
     if rows:
@@ -233,21 +233,21 @@ def agrees(ratio: float) -> bool:
 
 def told_by(results: Sequence[Results]) -> bool:
     """Whether a published row may stand beside one of `results`: none may beside trainers of one's own."""
-    return not results or any(not one.of_others or any(workload.ladder in PEERS for workload in one.workloads)
+    return not results or any(not one.of_others or any(workload.ladder in PEER_LADDERS for workload in one.workloads)
                               for one in results)
 
 
 def load(folder: Path = FOLDER) -> list[dict]:
     """The sources. Throws ResultsError naming the file that is wrong."""
-    sources = []
+    found = []
     for path in sorted(folder.glob("*.json")):
         try:
             source = json.loads(path.read_text(encoding="utf-8"))
             list(rows(source))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ResultsError(f"{path}: {error!r}") from None
-        sources.append(source)
-    return sorted(sources, key=lambda one: ORDER.index(one["source"]) if one["source"] in ORDER else len(ORDER))
+        found.append(source)
+    return sorted(found, key=lambda one: ORDER.index(one["source"]) if one["source"] in ORDER else len(ORDER))
 
 
 def rows(source: dict) -> Iterator[dict]:
@@ -335,7 +335,7 @@ class _Column:
     def _workloads(self) -> Iterator[tuple[Results, Workload]]:
         for one in self.all:
             for workload in one.workloads:
-                if workload.model == (PEERS.get(workload.ladder) or self.table.get("model", "gpt2")) \
+                if workload.model == (PEER_LADDERS.get(workload.ladder) or self.table.get("model", "gpt2")) \
                         and workload.T == (self.table["T"] or workload.T):
                     yield one, workload
 

@@ -14,7 +14,7 @@ namespace stepladder {
 namespace {
 
 TEST(Table, AlignsColumnsToTheirWidestCell) {
-  Table table({{"rung", Align::left}, {"ms"}, {"status", Align::left}});
+  Table table({{.title = "rung", .align = Align::left}, {"ms"}, {.title = "status", .align = Align::left}});
   table.add({"00_fp32_baseline", "369.8", "ok"});
   table.add({"x", "-", "oom: wants 90 GiB"});
   EXPECT_EQ(table.terminal(false, Table::kWidth),
@@ -25,8 +25,10 @@ TEST(Table, AlignsColumnsToTheirWidestCell) {
 }
 
 TEST(Table, LeavesOutWhatIsSpareWhereThereIsNoRoom) {
-  Table table(
-      {{"rung", Align::left}, {"loss", Align::right, 1}, {"ms", Align::right, 2}, {"status", Align::left}});
+  Table table({{.title = "rung", .align = Align::left},
+               {.title = "loss", .priority = 1},
+               {.title = "ms", .priority = 2},
+               {.title = "status", .align = Align::left}});
   table.add({std::string(60, 'x'), "6.5", std::string(28, '1'), "crash: " + std::string(90, 'y')});
   const auto columns = [](const std::string& text) { return text.substr(0, text.find('\n')); };
   EXPECT_EQ(columns(table.terminal(false, Table::kWidth)).find("loss"), std::string::npos);
@@ -38,7 +40,9 @@ TEST(Table, LeavesOutWhatIsSpareWhereThereIsNoRoom) {
 }
 
 TEST(Table, ReasonsWithoutRoomStandBelow) {
-  Table table({{"rung", Align::left}, {"ms"}, {"status", Align::left, 0, true}});
+  Table table({{.title = "rung", .align = Align::left},
+               {"ms"},
+               {.title = "status", .align = Align::left, .reasons = true}});
   table.add({"00", std::string(80, '1'), "crash: " + std::string(90, 'y')});
   table.add({"01", "2", "oom: 3 B"});
   const std::string text = table.terminal(false, Table::kWidth);
@@ -50,13 +54,17 @@ TEST(Table, ReasonsWithoutRoomStandBelow) {
 }
 
 TEST(Table, ASpareTextAtTheEndIsLeftOutWhole) {
-  Table table({{"rung", Align::left}, {"changes", Align::left, 1}});
+  Table table(
+      {{.title = "rung", .align = Align::left}, {.title = "changes", .align = Align::left, .priority = 1}});
   table.add({"00", std::string(100, 'x')});
   EXPECT_EQ(table.terminal(false, Table::kWidth), "rung\n----\n00\n--wide also shows: changes\n");
 }
 
 TEST(Table, AColumnThatSaysNothingIsLeftOutBeforeOthers) {
-  Table table({{"rung", Align::left}, {"x baseline"}, {"x PyTorch", Align::right, 1}, {"ms"}});
+  Table table({{.title = "rung", .align = Align::left},
+               {"x baseline"},
+               {.title = "x PyTorch", .priority = 1},
+               {"ms"}});
   table.add({"00", "-", "1.5", "2"});
   EXPECT_EQ(table.terminal(false, 20),
             "rung  x PyTorch  ms\n----  ---------  --\n00          1.5   2\n"
@@ -65,16 +73,16 @@ TEST(Table, AColumnThatSaysNothingIsLeftOutBeforeOthers) {
 }
 
 TEST(Table, TheRuleOfANumberAtTheEndIsAsWideAsTheNumber) {
-  Table table({{"rung", Align::left}, {"a header that is longer than others"}});
+  Table table({{.title = "rung", .align = Align::left}, {"a header that is longer than others"}});
   table.add({"00", "1"});
   const std::string text = table.terminal(false, Table::kWidth), rule = text.substr(text.find('\n') + 1);
   EXPECT_TRUE(rule.starts_with("----  " + std::string(35, '-') + "\n")) << text;
 }
 
 Table with_intervals() {
-  Table table({{"rung", Align::left},
-               {"median", Align::right, 0, false, "ms", "of a step"},
-               {"x baseline", Align::right, 4}},
+  Table table({{.title = "rung", .align = Align::left},
+               {.title = "median", .unit = "ms", .meaning = "of a step"},
+               {.title = "x baseline", .priority = 4}},
               "Rungs");
   table.add({Cell("02_tf32", "", "", "GEMMs on TF32"), "17.0",
              Cell::of(Estimate{1.5, Interval{1.25, 1.75}, 6}, 2, "against 00")});
@@ -129,9 +137,9 @@ TEST(Section, HoldsSentencesTablesAndNotes) {
 }
 
 TEST(Section, TellsTheMeaningOfEachColumnThatIsShownOnce) {
-  Table table({{"rung", Align::left},
-               {"median", Align::right, 0, false, "ms", "of a step"},
-               {"x baseline", Align::right, 1, false, "", "times as fast"}});
+  Table table({{.title = "rung", .align = Align::left},
+               {.title = "median", .unit = "ms", .meaning = "of a step"},
+               {.title = "x baseline", .priority = 1, .meaning = "times as fast"}});
   table.add({std::string(80, 'r'), "17.0", "1.50"});
   const Section section{.tables = {table, table}};
   EXPECT_EQ(section.legend(), "median ms: of a step. x baseline: times as fast.");
@@ -161,7 +169,7 @@ TEST(Table, CountsCharactersNotBytes) {
 }
 
 TEST(Table, MarkdownEscapesWhatIsMarkup) {
-  Table table({{"rung", Align::left}, {"status"}});
+  Table table({{.title = "rung", .align = Align::left}, {"status"}});
   table.add({"a|b", "crash: <b>*`x`*</b> [l](u)"});
   table.add({"@someone", "ok"});
   table.add({"00_fp32", "_x_ ~~y~~ #12 &lt;"});
@@ -174,7 +182,7 @@ TEST(Table, MarkdownEscapesWhatIsMarkup) {
 }
 
 TEST(Table, CellsCannotDriveTheTerminal) {
-  Table table({{"a", Align::left}});
+  Table table({{.title = "a", .align = Align::left}});
   table.add({"\033[2Jgone\nnext"});
   table.add({std::string(1000, 'x')});
   const std::string text = table.terminal(false, Table::kWidth);
@@ -244,8 +252,8 @@ TEST(Table, HasAnEstimateWithItsIntervalInACell) {
 TEST(Table, NumbersOfAColumnHaveAsManyDigits) {
   const auto column_of = [](const std::vector<std::optional<Estimate>>& numbers) {
     Columns<std::optional<Estimate>> columns;
-    columns.add("ms", [](const auto& number) { return Cell::of(number); });
-    columns.add("x", [](const auto& number) { return Cell::of(number, 1); });
+    columns.add({"ms"}, [](const auto& number) { return Cell::of(number); });
+    columns.add({"x"}, [](const auto& number) { return Cell::of(number, 1); });
     return columns.table(numbers).csv();
   };
   EXPECT_EQ(column_of({Estimate{365.93, Interval{365.5, 366.04}, 6}, Estimate{27.551, {}, 1}, std::nullopt}),

@@ -125,6 +125,23 @@ std::string help_column(const std::string& text) {
 
 constexpr const char* kHelpAll = "--help-all";
 
+/// Adds an option that takes lists with commas. (CLI11's own lists leave empty items out.)
+template <class T>
+CLI::Option* add_list(CLI::App& app, const std::string& flag, std::vector<T>& list, const std::string& help) {
+  return app.add_option_function<std::vector<std::string>>(
+      flag,
+      [&list](const std::vector<std::string>& texts) {
+        list.clear();
+        for (const std::string& text : texts)
+          for (std::string& item : split(text, ','))
+            if constexpr (std::is_same_v<T, std::string>)
+              list.push_back(std::move(item));
+            else
+              add_once(list, *number_from<T>(item));
+      },
+      help);
+}
+
 /// Adds a command's options to `app`, and the help of all options or of the usual ones alone. (CLI11's errors
 /// don't name options that its help hides.)
 void add(CLI::App& app, const Command& command, bool usual_alone) {
@@ -156,30 +173,16 @@ void add(CLI::App& app, const Command& command, bool usual_alone) {
             app.add_flag(flag, *v, help)->group(heading(option));
           } else {
             CLI::Option* added = nullptr;
-            const bool commas = kList<T> && !argument;
-            // CLI11's own lists leave empty items out.
             if constexpr (kList<T>)
-              if (commas)
-                added = app.add_option_function<std::vector<std::string>>(
-                    flag,
-                    [v](const std::vector<std::string>& texts) {
-                      v->clear();
-                      for (const std::string& text : texts)
-                        for (std::string& item : split(text, ','))
-                          if constexpr (std::is_same_v<T, std::vector<std::string>>)
-                            v->push_back(std::move(item));
-                          else
-                            add_once(*v, *number_from<typename T::value_type>(item));
-                    },
-                    help);
-            if (!added) added = app.add_option(flag, *v, help);
+              added = argument ? app.add_option(flag, *v, help) : add_list(app, flag, *v, help);
+            else
+              added = app.add_option(flag, *v, help)->take_last();
             added->type_name(option.placeholder);
             if (argument)
               added->required(option.text().empty())->default_str(option.text());
             else
               added->group(heading(option))->default_str(option.text());
-            if constexpr (!kList<T>) added->take_last();
-            const auto problem_here = commas ? problem_of_items<T> : problem<T>;
+            const auto problem_here = kList<T> && !argument ? problem_of_items<T> : problem<T>;
             added->check(CLI::Validator(
                 [option, problem_here](std::string& text) { return problem_here(option, text); }, ""));
           }

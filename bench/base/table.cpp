@@ -121,7 +121,7 @@ std::vector<size_t> Table::widths() const {
 /// Least width of the last column: its text may run on, as nothing follows it.
 size_t Table::least_of_last() const {
   const Column& last = columns_.back();
-  if (last.spare > 0) return widths().back();
+  if (last.priority > 0) return widths().back();
   size_t least = text_width(last.header());
   if (last.reasons)
     for (const auto& row : rows_) least = std::max(least, text_width(without_reason(text_in(row.back()))));
@@ -138,14 +138,14 @@ std::pair<std::vector<size_t>, std::vector<std::string>> Table::fitting(size_t w
     if (i < last) total += wide[i] + 2;
     shown.push_back(i);
   }
-  const auto spare = [&](size_t i) {
+  const auto priority = [&](size_t i) {
     const bool says = i == 0 || i == last || rows_.empty() ||
                       std::ranges::any_of(rows_, [&](const auto& row) { return row[i].text != kNone; });
-    return !says ? 0 : columns_[i].spare ? columns_[i].spare : INT_MAX;
+    return !says ? 0 : columns_[i].priority ? columns_[i].priority : INT_MAX;
   };
   while (total > width) {
-    const auto next = std::ranges::min_element(shown, {}, spare);
-    if (next == shown.end() || spare(*next) == INT_MAX) break;
+    const auto next = std::ranges::min_element(shown, {}, priority);
+    if (next == shown.end() || priority(*next) == INT_MAX) break;
     total -= wide[*next] + 2;
     left_out.push_back(columns_[*next].header());
     shown.erase(next);
@@ -203,7 +203,7 @@ std::string Table::terminal(bool wide, size_t width) const {
 std::string Table::markdown(int least) const {
   std::vector<size_t> shown;
   for (size_t i = 0; i < columns_.size(); ++i)
-    if (columns_[i].spare == 0 || columns_[i].spare >= least) shown.push_back(i);
+    if (columns_[i].priority == 0 || columns_[i].priority >= least) shown.push_back(i);
   std::string text;
   const auto add_line = [&](const auto& cell) {
     for (const size_t i : shown) text += (i == shown.front() ? "|" : "") + cell(i) + "|";
@@ -235,7 +235,7 @@ nlohmann::ordered_json Table::json() const {
     columns.push_back({{"title", c.title},
                        {"unit", c.unit},
                        {"align", c.align == Align::left ? "left" : "right"},
-                       {"priority", c.spare},
+                       {"priority", c.priority},
                        {"reasons", c.reasons},
                        {"meaning", c.meaning}});
   for (const auto& row : rows_) {

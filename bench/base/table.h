@@ -53,7 +53,7 @@ class Table {
   struct Column {
     std::string title;
     Align align = Align::right;
-    int spare = 0;         // order of leaving columns out where there is no room: 1 first; 0: never
+    int priority = 0;      // order of leaving columns out where there is no room: 1 first; 0: never
     bool reasons = false;  // last column only: cells are "crash: why"; the why may stand below the table
     std::string unit = {};
     std::string meaning = {};
@@ -77,12 +77,12 @@ class Table {
   bool empty() const { return rows_.empty(); }
 
   /// The table for a terminal: columns as wide as their widest cell, two spaces apart. Control characters in
-  /// cells become '?'. Unless `wide`, spare columns are left out, and named, until the rest fits `width`, and
-  /// reasons that don't fit stand below the table, with only their first word in the cell. Any other last
-  /// column may go beyond the width.
+  /// cells become '?'. Unless `wide`, columns with a priority are left out, and named, until the rest fits
+  /// `width`, and reasons that don't fit stand below the table, with only their first word in the cell. Any
+  /// other last column may go beyond the width.
   std::string terminal(bool wide = false, size_t width = terminal_width(STDOUT_FILENO, kWidth)) const;
   /// The table in GitHub's Markdown; markup in cells is escaped. A `least` above 0 leaves out intervals, and
-  /// the columns whose `spare` is from 1 to `least` - 1.
+  /// the columns whose priority is from 1 to `least` - 1.
   std::string markdown(int least = 0) const;
   /// The table as CSV (RFC 4180 with Unix line ends); the columns' titles are the first line.
   std::string csv() const;
@@ -112,10 +112,8 @@ class Columns {
     columns_.push_back(std::move(column));
     cells_.push_back(std::move(cell));
   }
-  /// Adds a column of numbers (aligned right), or of text (aligned left).
-  void add(const std::string& title, Of cell) { add(Table::Column{title}, std::move(cell)); }
   void add_text(const std::string& title, Of cell) {
-    add(Table::Column{title, Align::left}, std::move(cell));
+    add({.title = title, .align = Align::left}, std::move(cell));
   }
 
   template <class Rows>

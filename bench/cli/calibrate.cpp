@@ -51,8 +51,10 @@ void collect(Noise& noise, const Results& first, const Results& second) {
 /// A table of the limits, in %, that the noise sets for comparisons over 5, 10 and 20 pairs.
 std::string table_of(const Noise& noise) {
   constexpr size_t kPairs[] = {5, 10, 20};
-  std::vector<Table::Column> columns = {
-      {"rung", Align::left}, {"workload", Align::left}, {"of", Align::left}, {"pairs"}};
+  std::vector<Table::Column> columns = {{.title = "rung", .align = Align::left},
+                                        {.title = "workload", .align = Align::left},
+                                        {.title = "of", .align = Align::left},
+                                        {"pairs"}};
   for (size_t pairs : kPairs) columns.push_back({cat("limit % at ", pairs)});
   Table table(std::move(columns));
   for (const auto& [key, row] : noise.log_ratios)
@@ -105,7 +107,7 @@ int calibrate(CalibrateOptions& options) {
       if (run.status != Status::ok) {
         noise.log_ratios.erase(key);
         good &= run.status == Status::unsupported;
-        left_out[key] = cat(name_of(run.status), ": ", run.reason);
+        left_out[key] = run.outcome();
       } else if (run.disturbed() && !noise.log_ratios.contains(key)) {
         left_out.emplace(key, cat("the device was ", run.disturbance(), " in all pairs"));
       }

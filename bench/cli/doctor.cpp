@@ -160,7 +160,10 @@ class Doctor {
   }
 
   Table rungs() {
-    Table table({{"rung", Align::left}, {"needs", Align::left}, {"CPU", Align::left}, {"CUDA", Align::left}});
+    Table table({{.title = "rung", .align = Align::left},
+                 {.title = "needs", .align = Align::left},
+                 {.title = "CPU", .align = Align::left},
+                 {.title = "CUDA", .align = Align::left}});
     for (const Rung& rung : ladder_.rungs) {
       const auto answer = [&](const DeviceProbe& probe) {
         if (!probe.error.empty()) return std::string("no device");

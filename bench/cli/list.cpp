@@ -44,12 +44,12 @@ int list(ListOptions& options) {
     if (ladder.built_in() && !is_built(rung)) return "it is not built";
     return why_not_here(rung, probe);
   };
-  Table table({{"rung", Align::left},
-               {"changes", Align::left, 3},
-               {"math", Align::left, 1},
-               {"requires", Align::left, 2},
-               {"lines", Align::right, 1},
-               {"runs here", Align::left}});
+  Table table({{.title = "rung", .align = Align::left},
+               {.title = "changes", .align = Align::left, .priority = 3},
+               {.title = "math", .align = Align::left, .priority = 1},
+               {.title = "requires", .align = Align::left, .priority = 2},
+               {.title = "lines", .priority = 1},
+               {.title = "runs here", .align = Align::left}});
   for (const Rung& rung : ladder.rungs) {
     const std::string why_not = reason(rung);
     table.add({rung.name, rung.changes, rung.math ? name_of(*rung.math) : kNone,

@@ -58,7 +58,7 @@ bool anyone_takes(const Plan& plan, const std::string& placeholder) {
 bool anyone_is_told(const Plan& plan, const RungSettings& asked, const std::string& name) {
   return std::ranges::any_of(plan.programs, [&](const Program& program) {
     if (program.native || uses(program, name)) return true;
-    const auto arguments = asked.shared_arguments(program.math, /*peer=*/true);
+    const auto arguments = asked.shared_arguments(program.math, /*native=*/false);
     return uses(program, "arguments") && std::ranges::count(arguments, "--" + name) > 0;
   });
 }
@@ -159,7 +159,7 @@ std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) 
                                       "--seq",       std::to_string(*s.seq),
                                       "--vocab",     s.vocab,
                                       "--max-batch", std::to_string(max_batch)};
-      append(ask, s.shared_arguments(program.math, /*peer=*/false));
+      append(ask, s.shared_arguments(program.math, /*native=*/true));
       std::string answer;
       const ChildEnd end = run_for_output(ask, answer, kProbeTimeout);
       if (end.how == ChildEnd::How::timed_out)
@@ -242,6 +242,34 @@ int exit_code_of(const Results& results) {
   return !good                                                ? kExitFailed
          : std::ranges::any_of(results.runs, missed_its_loss) ? kExitInconclusive
                                                               : kExitOk;
+}
+
+/// Sets until when runs train: for --steps, until a loss, or for --steps from each of --seeds. Throws
+/// InputError.
+void set_until(Plan& plan, const MeasureOptions& options) {
+  if (options.until_loss) {
+    if (plan.independent_ranks)
+      throw InputError("--until-loss: ranks that train as --independent-ranks can't stop together");
+    if (options.steps)
+      throw InputError("--until-loss decides how many steps there are; --max-steps bounds them");
+    if (options.seeds)
+      throw InputError("--until-loss is another measure than --seeds: its --rounds are of a seed each");
+    plan.settings.until_loss = options.until_loss;
+    plan.settings.steps = options.max_steps.value_or(20'000);
+    if (plan.settings.eval_every == 0) plan.settings.eval_every = kEvalEvery;
+  } else if (plan.seeds) {
+    if (!options.steps || options.rounds || options.until_ci)
+      throw InputError(
+          "--seeds N says how many runs there are, --steps how long each is, both beforehand: give --steps, "
+          "and "
+          "leave --rounds and --until-ci out");
+    plan.settings.until_loss = 0.0;  // no loss is that low
+    plan.settings.shuffle = true;    // else the order of the data ignores the seed
+    if (plan.settings.eval_every == 0) plan.settings.eval_every = static_cast<int>(plan.settings.steps);
+  } else if (options.max_steps || options.rung.eval_every > 0) {
+    throw InputError(
+        cat(options.max_steps ? "--max-steps" : "--eval-every", " belongs to --until-loss: give a loss"));
+  }
 }
 
 /// The place of the results: FILE, or FILE:PART.
@@ -398,29 +426,7 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
   plan.seeds = options.seeds.has_value();
   if (!options.checked) check_used(plan, options.rung);
   check_models(plan, options.rung.model.has_value());
-  if (options.until_loss) {
-    if (plan.independent_ranks)
-      throw InputError("--until-loss: ranks that train as --independent-ranks can't stop together");
-    if (options.steps)
-      throw InputError("--until-loss decides how many steps there are; --max-steps bounds them");
-    if (options.seeds)
-      throw InputError("--until-loss is another measure than --seeds: its --rounds are of a seed each");
-    plan.settings.until_loss = options.until_loss;
-    plan.settings.steps = options.max_steps.value_or(20'000);
-    if (plan.settings.eval_every == 0) plan.settings.eval_every = kEvalEvery;
-  } else if (plan.seeds) {
-    if (!options.steps || options.rounds || options.until_ci)
-      throw InputError(
-          "--seeds N says how many runs there are, --steps how long each is, both beforehand: give --steps, "
-          "and "
-          "leave --rounds and --until-ci out");
-    plan.settings.until_loss = 0.0;  // no loss is that low
-    plan.settings.shuffle = true;    // else the order of the data ignores the seed
-    if (plan.settings.eval_every == 0) plan.settings.eval_every = static_cast<int>(plan.settings.steps);
-  } else if (options.max_steps || options.rung.eval_every > 0) {
-    throw InputError(
-        cat(options.max_steps ? "--max-steps" : "--eval-every", " belongs to --until-loss: give a loss"));
-  }
+  set_until(plan, options);
   if (options.rung.eval_batches != RungSettings().eval_batches && !plan.settings.until_loss &&
       options.rung.val_data.empty())
     throw InputError("--eval-batches are of a validation loss: give --until-loss, --seeds or --val-data");

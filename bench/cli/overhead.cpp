@@ -71,8 +71,7 @@ Cost alone(const Workload& workload) {
 Cost under_harness(const Workload& workload, Progress& progress) {
   const Run run = run_program(workload, [&](const Step& step) { progress.step(step); });
   progress.finish(run);
-  if (run.status != Status::ok)
-    throw Error(cat(workload.program.variant, ": ", name_of(run.status), ": ", run.reason));
+  if (run.status != Status::ok) throw Error(cat(workload.program.variant, ": ", run.outcome()));
   // Time the same steps as alone() does, whether or not they had settled.
   std::vector<double> ms;
   for (const Step& step : std::span(run.steps).subspan(static_cast<size_t>(workload.warmup)))
@@ -101,16 +100,17 @@ struct OverheadRow {
 std::string table_of(const std::vector<OverheadRow>& rows, double limit, bool wide) {
   Columns<OverheadRow> columns;
   columns.add_text("rung", [](const OverheadRow& r) { return r.workload.program.variant; });
-  columns.add({"batch", Align::right, 3}, [](const OverheadRow& r) { return r.workload.config["B"].dump(); });
-  columns.add({"pairs", Align::right, 2},
+  columns.add({.title = "batch", .priority = 3},
+              [](const OverheadRow& r) { return r.workload.config["B"].dump(); });
+  columns.add({.title = "pairs", .priority = 2},
               [](const OverheadRow& r) { return std::to_string(r.log_ratios.size()); });
-  columns.add("alone ms", [](const OverheadRow& r) { return sized(median(r.alone_ms)); });
-  columns.add("harness ms", [](const OverheadRow& r) { return sized(median(r.harness_ms)); });
-  columns.add("change %", [](const OverheadRow& r) { return percent_of(r.change.log_ratio, 3); });
-  columns.add("bounds %", [](const OverheadRow& r) {
+  columns.add({"alone ms"}, [](const OverheadRow& r) { return sized(median(r.alone_ms)); });
+  columns.add({"harness ms"}, [](const OverheadRow& r) { return sized(median(r.harness_ms)); });
+  columns.add({"change %"}, [](const OverheadRow& r) { return percent_of(r.change.log_ratio, 3); });
+  columns.add({"bounds %"}, [](const OverheadRow& r) {
     return cat(percent_of(r.change.lo, 3), " to ", percent_of(r.change.hi, 3));
   });
-  columns.add({"ms besides, both", Align::right, 1}, [](const OverheadRow& r) {
+  columns.add({.title = "ms besides, both", .priority = 1}, [](const OverheadRow& r) {
     return cat(fixed(median(r.alone_besides), 0), " / ", fixed(median(r.harness_besides), 0));
   });
   columns.add_text("verdict", [limit](const OverheadRow& r) {

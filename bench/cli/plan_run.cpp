@@ -75,7 +75,7 @@ int plan_run(PlanRunOptions& options) {
     const Results results = load_measured(path);
     const size_t before = rows.size();
     for (const ResultRow& row : aggregate(results)) {
-      if (!row.numbers || row.disturbed() || is_ablation(row.variant)) continue;
+      if (!row.claimable() || is_ablation(row.variant)) continue;
       rows.push_back({results.device_model(), row, options.tokens});
       if (rows.back().to_loss()) continue;
       double timed = 0.0;
@@ -91,29 +91,30 @@ int plan_run(PlanRunOptions& options) {
 
   using Row = Extrapolated;
   Columns<Row> columns;
-  // The third value is the order in which columns are left out of a narrow table; a column without one stays.
-  columns.add({"device", Align::left, 5}, [](const Row& x) { return x.device; });
+  columns.add({.title = "device", .align = Align::left, .priority = 5},
+              [](const Row& x) { return x.device; });
   columns.add_text("trainer", [](const Row& x) { return x.row.variant; });
-  columns.add({"workload", Align::left, 3}, [](const Row& x) { return x.row.workload; });
+  columns.add({.title = "workload", .align = Align::left, .priority = 3},
+              [](const Row& x) { return x.row.workload; });
   const bool to_loss = std::ranges::any_of(rows, [](const Row& x) { return x.to_loss() != nullptr; });
   if (to_loss) {
-    columns.add("loss", [](const Row& x) {
+    columns.add({"loss"}, [](const Row& x) {
       return x.to_loss() ? cat("<= ", number_text(x.to_loss()->loss)) : kNone;
     });
-    columns.add("tokens", [](const Row& x) { return rounded(x.tokens()); });
-    columns.add("reached", [](const Row& x) -> std::string {
+    columns.add({"tokens"}, [](const Row& x) { return rounded(x.tokens()); });
+    columns.add({"reached"}, [](const Row& x) -> std::string {
       return x.to_loss() ? cat(x.to_loss()->reached, " of ", x.row.runs.size()) : kNone;
     });
   }
-  columns.add({"tok/s", Align::right, 1},
+  columns.add({.title = "tok/s", .priority = 1},
               [](const Row& x) { return rounded(x.row.numbers->tokens_per_second.value); });
   if (std::ranges::all_of(rows, [](const Row& x) { return x.hours().value < 0.01; }))
-    columns.add("seconds", [](const Row& x) { return text_of(scaled(x.hours(), 3600.0)); });
+    columns.add({"seconds"}, [](const Row& x) { return text_of(scaled(x.hours(), 3600.0)); });
   else
-    columns.add("hours", [](const Row& x) { return text_of(x.hours()); });
-  columns.add({"kWh", Align::right, 2}, [](const Row& x) { return text_of(x.kwh()); });
+    columns.add({"hours"}, [](const Row& x) { return text_of(x.hours()); });
+  columns.add({.title = "kWh", .priority = 2}, [](const Row& x) { return text_of(x.kwh()); });
   if (options.price_per_hour)
-    columns.add({"rent", Align::right, 6}, [&](const Row& x) {
+    columns.add({.title = "rent", .priority = 6}, [&](const Row& x) {
       const auto devices = static_cast<double>(world_size(x.row.config));
       return text_of(scaled(x.hours(), *options.price_per_hour * devices));
     });

@@ -157,7 +157,7 @@ int trace(ProfileOptions& options) {
   progress.start(rung.name, 0, workload.steps);
   const Run run = run_program(workload, [&](const Step& step) { progress.step(step); });
   progress.finish(run);
-  if (run.status != Status::ok) throw Error(cat(rung.name, ": ", name_of(run.status), ": ", run.reason));
+  if (run.status != Status::ok) throw Error(cat(rung.name, ": ", run.outcome()));
   if (run.profile.is_null()) throw Error(cat(rung.name, " ended without a profile"));
 
   Json file = {{"schema", kSchema}, {"context", context}};

@@ -192,7 +192,6 @@ int tune(TuneOptions& options) {
       const auto begun = std::chrono::steady_clock::now();
       if (!Progress::quiet) notice(cat("trial ", tried.size(), " of ", parts.size(), ": ", trial.part));
       const int code = measure(trial, plan, probe);
-      if (code > 128) return code;  // interrupted
       if (code != kExitOk && code != kExitInconclusive && code != kExitFailed) return code;
       worst = std::max(worst, code);
       double& longest = kept.per_step[program.variant];

@@ -265,18 +265,18 @@ std::vector<Ablation> ablations_of(const Ladder& ladder) {
     found[name] = {name, kind, rung, reference, source_of(name), row};
   };
   for (const Rung& rung : rungs) {
-    const Rung& reference = rung.needs.empty() ? first : found.at("only/" + rung.needs).row;
-    add("only", rung, reference, only_row(rung, reference));
+    const Rung& reference = rung.needs.empty() ? first : found.at(cat(kOnly, "/", rung.needs)).row;
+    add(kOnly, rung, reference, only_row(rung, reference));
   }
   for (auto rung = rungs.rbegin(); rung != rungs.rend(); ++rung) {
     const auto needing = std::ranges::find(rungs, rung->name, &Rung::needs);
-    const bool with_it = source_of("without/" + rung->name) == "merge" && needing != rungs.end();
-    const Rung& reference = with_it ? found.at("without/" + needing->name).row : last;
-    add("without", *rung, reference, without_row(ladder, *rung, last, reference));
+    const bool with_it = source_of(cat(kWithout, "/", rung->name)) == "merge" && needing != rungs.end();
+    const Rung& reference = with_it ? found.at(cat(kWithout, "/", needing->name)).row : last;
+    add(kWithout, *rung, reference, without_row(ladder, *rung, last, reference));
   }
   std::vector<Ablation> all;
   for (const Rung& rung : rungs)
-    for (const char* kind : {"without/", "only/"}) all.push_back(found.at(kind + rung.name));
+    for (const char* kind : {kWithout, kOnly}) all.push_back(found.at(cat(kind, "/", rung.name)));
   return all;
 }
 
@@ -308,7 +308,7 @@ Ladder ladder_from(const Json& table, const std::string& folder, const std::stri
     check_name(ladder.name);
     if (!ladder.built_in() && ladder.name != kTime && our_ladder(ladder.name))
       throw InputError(cat("'", ladder.name, "' is what a ladder of ours is called: take another name"));
-    if (ladder.name == "without" || ladder.name == "only" || ladder.name == "both")
+    if (ladder.name == kWithout || ladder.name == kOnly || ladder.name == kBoth)
       throw InputError(cat("'", ladder.name, "' is what ablations are called: take another name"));
     for (const char* list : {"rungs", "switches"})
       if (table.contains(list) && !table[list].is_array()) throw InputError(cat(list, " is not a list"));

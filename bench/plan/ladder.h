@@ -72,6 +72,8 @@ struct Switch {
 inline constexpr size_t kMaxSwitches = 12;
 /// Names of a ladder's trainer with all its switches off, and with all on.
 inline constexpr const char *kAllOff = "all_off", *kAllOn = "all_on";
+/// Kinds of ablations, with which their names begin: "without/03_fused_adamw".
+inline constexpr const char *kWithout = "without", *kOnly = "only", *kBoth = "both";
 
 struct Ladder {
   std::string name;    // prefix of its rungs beside another ladder's: "pytorch/02_tf32"

@@ -125,10 +125,10 @@ std::vector<Option> RungSettings::shared_options() {
   return shared;
 }
 
-std::vector<std::string> RungSettings::shared_arguments(std::optional<MathMode> math, bool peer) const {
+std::vector<std::string> RungSettings::shared_arguments(std::optional<MathMode> math, bool native) const {
   RungSettings given = *this, defaults;
   if (math != MathMode::half) given.dtype.reset();
-  if (peer) {
+  if (!native) {
     given.hyper.loss_scale = defaults.hyper.loss_scale;
     given.cache = defaults.cache;
     given.search_again = false;

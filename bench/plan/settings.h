@@ -73,9 +73,9 @@ struct RungSettings {
   /// model, batch, sequence and steps are not among them.
   std::vector<Option> shared_options();
   /// The command line of those shared_options() that differ from their defaults and that a rung on `math`, or
-  /// a peer, understands: --dtype goes to rungs with a choice of types; of the options of our ops, peers get
-  /// --attention alone.
-  std::vector<std::string> shared_arguments(std::optional<MathMode> math, bool peer) const;
+  /// a ladder file's trainer, understands: --dtype goes to rungs with a choice of types; of the options of
+  /// our ops, a trainer that isn't `native` gets --attention alone.
+  std::vector<std::string> shared_arguments(std::optional<MathMode> math, bool native) const;
 
   /// Throws InputError for options that contradict each other.
   void check() const;

@@ -143,6 +143,10 @@ bool is_ablation(const std::string& variant) {
                              [&](const char* kind) { return variant.starts_with(cat(kind, "/")); });
 }
 
+bool is_rung(const ResultRow& row) {
+  return row.peer.empty() && !is_ablation(row.variant);
+}
+
 std::string pair_of(const std::string& one, const std::string& other) {
   return cat(kBoth, "/", one, "+", other);
 }

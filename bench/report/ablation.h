@@ -13,7 +13,6 @@
 
 namespace stepladder {
 
-inline constexpr const char *kWithout = "without", *kOnly = "only", *kBoth = "both";
 /// The variant of two switches alone: "both/compile+fused".
 std::string pair_of(const std::string& one, const std::string& other);
 
@@ -31,6 +30,8 @@ std::string tuned_rung(const Results& results);
 
 /// Whether a variant is called as "without/03_fused_adamw", "only/03_fused_adamw" or "both/compile+fused".
 bool is_ablation(const std::string& variant);
+/// Whether a row is of a rung: neither an ablation nor a peer.
+bool is_rung(const ResultRow& row);
 
 /// How many times faster `after` is than `before`, two variants. A number only where all runs of both are ok.
 struct Gain {

@@ -13,15 +13,6 @@
 namespace stepladder {
 namespace {
 
-/// Whether a row's numbers may be claimed.
-bool counts(const ResultRow& row) {
-  return row.numbers && !row.disturbed();
-}
-
-bool is_rung(const ResultRow& row) {
-  return row.peer.empty() && !is_ablation(row.variant);
-}
-
 /// The row with the least median step, among those for which `among` holds: on the fewest devices, and there
 /// on the workload with the most tokens a second. Null where there is none.
 template <class Among>
@@ -31,9 +22,9 @@ const ResultRow* fastest(const std::vector<ResultRow>& rows, Among among) {
   };
   const ResultRow* best = nullptr;
   for (const ResultRow& v : rows)
-    if (counts(v) && among(v) && (!best || key(v) > key(*best))) best = &v;
+    if (v.claimable() && among(v) && (!best || key(v) > key(*best))) best = &v;
   for (const ResultRow& v : rows)
-    if (best && counts(v) && among(v) && v.workload == best->workload &&
+    if (best && v.claimable() && among(v) && v.workload == best->workload &&
         v.numbers->median_step_ms.value < best->numbers->median_step_ms.value)
       best = &v;
   return best;
@@ -107,7 +98,7 @@ const ResultRow* soonest(const std::vector<ResultRow>& rows, const ResultRow* bu
   };
   const ResultRow* best = nullptr;
   for (const ResultRow& row : rows)
-    if (counts(row) && reached_its_loss(row) && &row != but && (!but || row.workload == but->workload) &&
+    if (row.claimable() && reached_its_loss(row) && &row != but && (!but || row.workload == but->workload) &&
         (!best || key(row) > key(*best)))
       best = &row;
   return best;
@@ -280,7 +271,7 @@ std::vector<AgainstPeer> nearest_peers(const std::vector<NamedFindings>& files, 
     std::map<std::string, const ResultRow*> best;  // by workload
     std::vector<std::string> workloads;
     for (const ResultRow& row : named.file->rows) {
-      if (!is_rung(row) || !counts(row) || math_of(row) != math_of(like) || setting(row) != setting(like))
+      if (!is_rung(row) || !row.claimable() || math_of(row) != math_of(like) || setting(row) != setting(like))
         continue;
       const ResultRow*& there = best[row.workload];
       if (!there) workloads.push_back(row.workload);
@@ -334,7 +325,7 @@ std::vector<BesideLadder> beside_ladder(const std::vector<NamedFindings>& files,
   for (const NamedFindings& named : files)
     for (const ResultRow& row : named.file->rows) {
       const Rung* rung = is_rung(row) ? named.file->ladder.listed(row.variant) : nullptr;
-      if (!rung || !rung->beside || !counts(row) || row.workload != workload) continue;
+      if (!rung || !rung->beside || !row.claimable() || row.workload != workload) continue;
       const auto there =
           std::ranges::find_if(found, [&](const auto& one) { return one.row->variant == row.variant; });
       if (there == found.end())

@@ -264,11 +264,9 @@ std::vector<std::string> left_out(const Results& results) {
   std::vector<std::string> lines;
   for (const Run& run : results.runs)
     if (!exported(run))
-      lines.push_back(
-          printable(cat(run.variant, " ", run.workload(), ", round ", run.round, ": ",
-                        run.status == Status::ok ? run.disturbance()
-                                                 : cat(stepladder::name_of(run.status), ": ", run.reason)),
-                    400));
+      lines.push_back(printable(cat(run.variant, " ", run.workload(), ", round ", run.round, ": ",
+                                    run.status == Status::ok ? run.disturbance() : run.outcome()),
+                                400));
   return lines;
 }
 

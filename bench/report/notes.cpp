@@ -149,8 +149,7 @@ class Notes {
   void add_failures(const std::vector<ResultRow>& variants) {
     std::map<std::pair<std::string, std::string>, std::vector<std::string>> failed;
     for (const ResultRow& v : variants)
-      if (v.peer.empty() && v.status != Status::ok && v.status != Status::unsupported &&
-          !is_ablation(v.variant))
+      if (is_rung(v) && v.status != Status::ok && v.status != Status::unsupported)
         failed[{v.workload, name_of(v.status)}].push_back(v.variant);
     for (const auto& [key, names] : failed)
       warn(cat(key.second, ": ", join(names, ", "), " on ", key.first, ". No speed-up is claimed for it."));
@@ -169,15 +168,14 @@ class Notes {
         warn(cat(v.variant, ", ", v.workload, ": the loss was reached at the first evaluation in ", at_first,
                  " of ", counted(std::ssize(v.runs), "round"),
                  ", whose steps are not interpolated: evaluate more often."));
-      std::map<int64_t, const Run*> runs(v.runs.begin(), v.runs.end());
       std::set<double> seeds;
       size_t told = 0;
-      for (const auto& [round, run] : runs)
+      for (const auto& [round, run] : v.runs)
         if (const auto seed = number_at(run->config, "seed")) ++told, seeds.insert(*seed);
       if (seeds.size() < told)
         warn(cat(v.variant, ", ", v.workload, ": ", told, " runs are of ", counted(std::ssize(seeds), "seed"),
                  ", so that intervals of its steps are too narrow."));
-      else if (ignores_seed(runs))
+      else if (ignores_seed(v.runs))
         warn(cat(v.variant, ", ", v.workload,
                  ": it learns the same to the bit in several rounds, so it ignores its seed, and intervals "
                  "of its steps say nothing."));

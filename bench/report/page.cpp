@@ -102,14 +102,13 @@ std::vector<PlacedRow> device_rows(const std::vector<const MeasuredFile*>& files
     if (file->findings.ladder.name == ladder) alike.push_back(file->named());
   std::set<std::string> there, settings;
   const auto add = [&](const Findings& file, const ResultRow& row) {
-    const bool says =
-        row.numbers && (row.numbers->previous || row.numbers->baseline || !row.numbers->peers.empty());
-    if (says && !row.disturbed()) rows.push_back({&file, &row, "on " + files.front()->device()});
+    if (row.claimable() && (row.numbers->previous || row.numbers->baseline || !row.numbers->peers.empty()))
+      rows.push_back({&file, &row, "on " + files.front()->device()});
   };
   for (const NamedFindings& file : alike) {
     if (!there.empty()) break;
     for (const ResultRow& row : file.file->rows)
-      if (row.workload == workload && row.peer.empty() && !is_ablation(row.variant)) {
+      if (row.workload == workload && is_rung(row)) {
         there.insert(row.variant);
         settings.insert(settings_of(row.config));
         add(*file.file, row);
@@ -156,7 +155,7 @@ Json gains_of(const std::vector<MeasuredFile>& files) {
   std::map<std::string, const ResultRow*> known;
   for (const MeasuredFile& file : files)
     for (const ResultRow& row : file.findings.rows) {
-      if (!row.peer.empty() || is_ablation(row.variant)) continue;
+      if (!is_rung(row)) continue;
       if (first.empty()) first = row.workload;
       if (!row.numbers || !row.numbers->previous) continue;
       const auto [there, is_new] = known.emplace(row.variant, &row);
@@ -269,7 +268,7 @@ Json page_json(const std::vector<MeasuredFile>& files, std::vector<TracedFile> p
 }
 
 std::string tables_markdown(const std::vector<MeasuredFile>& files) {
-  constexpr int kLeast = 6;  // least priority of the spare columns shown
+  constexpr int kLeast = 6;  // least priority of a column that is left out where there is no room
   const MeasuredFile& main = files.front();
   std::vector<const MeasuredFile*> here;
   int64_t most = 0;
@@ -310,7 +309,6 @@ std::string tables_markdown(const std::vector<MeasuredFile>& files) {
   const auto add = [&](const Table& table) {
     if (!table.empty()) text += table.markdown(kLeast) + "\n";
   };
-  const auto is_rung = [](const ResultRow& row) { return row.peer.empty() && !is_ablation(row.variant); };
   const auto first = std::ranges::find_if(main.findings.rows, is_rung);
   for (const MeasuredFile* file : here)
     add(to_loss_table(placed(file->findings, [](const ResultRow& row) { return row.to_loss() != nullptr; }),

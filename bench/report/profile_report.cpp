@@ -42,7 +42,7 @@ std::string count(const Json& value) {
 /// A table of the times of `rows`, each called by its field `key`, with the number in its field `counted`.
 Table time_table(const Json& rows, const char* heading, const char* header, const char* key,
                  const char* counted) {
-  Table table({{header, Align::left}, {"ms"}, {"%"}, {counted}}, heading);
+  Table table({{.title = header, .align = Align::left}, {"ms"}, {"%"}, {counted}}, heading);
   for (const Json& row : rows)
     table.add({text_at(row, key), number(at(row, "ms"), 3), number(at(row, "percent"), 1),
                count(at(row, counted))});
@@ -50,7 +50,12 @@ Table time_table(const Json& rows, const char* heading, const char* header, cons
 }
 
 Table kernel_table(const Json& p) {
-  Table table({{"kernel", Align::left}, {"type", Align::left}, {"ms"}, {"%"}, {"count"}}, "Kernels");
+  Table table({{.title = "kernel", .align = Align::left},
+               {.title = "type", .align = Align::left},
+               {"ms"},
+               {"%"},
+               {"count"}},
+              "Kernels");
   for (size_t i = 0; i < std::min(at(p, "kernels").size(), kKernels); ++i) {
     const Json& row = at(p, "kernels")[i];
     table.add({printable(text_at(row, "name"), kName), text_at(row, "type"), number(at(row, "ms"), 3),
@@ -60,16 +65,17 @@ Table kernel_table(const Json& p) {
 }
 
 Table op_table(const Json& p) {
-  Table table({{"op", Align::left},
-               {"count", Align::right, 0, false, "", "calls in a step"},
-               {"ms"},
-               {"GB/s"},
-               {"TFLOP/s", Align::right, 2},
-               {"FLOP/B", Align::right, 1},
-               {"floor", Align::right, 0, false, "ms", "what the measured rates of a copy and a GEMM allow"},
-               {"floor", Align::right, 0, false, "%", "of what the op takes"},
-               {"% of gap", Align::right, 0, false, "", "of what the step takes beyond all floors"}},
-              "Ops against their floors");
+  Table table(
+      {{.title = "op", .align = Align::left},
+       {.title = "count", .meaning = "calls in a step"},
+       {"ms"},
+       {"GB/s"},
+       {.title = "TFLOP/s", .priority = 2},
+       {.title = "FLOP/B", .priority = 1},
+       {.title = "floor", .unit = "ms", .meaning = "what the measured rates of a copy and a GEMM allow"},
+       {.title = "floor", .unit = "%", .meaning = "of what the op takes"},
+       {.title = "% of gap", .meaning = "of what the step takes beyond all floors"}},
+      "Ops against their floors");
   for (size_t i = 0; i < std::min(at(p, "ops").size(), kOps); ++i) {
     const Json& row = at(p, "ops")[i];
     const bool product = number_at(row, "flops").value_or(0.0) > 0.0;
@@ -96,7 +102,8 @@ Table type_table(const Json& p) {
     for (const Json& one : row.value("types", Json::array()))
       types[name.substr(0, name.find(' '))].insert(one.get<std::string>());  // the op without its sizes
   }
-  Table table({{"op", Align::left}, {"types", Align::left}}, "Types of the numbers that ops read and write");
+  Table table({{.title = "op", .align = Align::left}, {.title = "types", .align = Align::left}},
+              "Types of the numbers that ops read and write");
   for (const auto& [op, of] : types)
     table.add({op, join(std::vector<std::string>(of.begin(), of.end()), "; ")});
   return table;
@@ -106,14 +113,17 @@ Table type_table(const Json& p) {
 /// counts.
 Table counter_table(const Json& counters) {
   constexpr double kMega = 1e-6;
-  Table table({{"type", Align::left},
+  Table table({{.title = "type", .align = Align::left},
                {"kernels"},
-               {"DRAM read", Align::right, 0, false, "MB"},
-               {"DRAM written", Align::right, 0, false, "MB"},
-               {"L2", Align::right, 2, false, "MB", "what multiprocessors and copies asked the L2 cache for"},
-               {"floor", Align::right, 0, false, "MB", "bytes of the floor: each operand once"},
-               {"DRAM", Align::right, 0, false, "x floor", "below 1 where operands are still in a cache"},
-               {"instructions", Align::right, 1, false, "M", "executed by warps"}},
+               {.title = "DRAM read", .unit = "MB"},
+               {.title = "DRAM written", .unit = "MB"},
+               {.title = "L2",
+                .priority = 2,
+                .unit = "MB",
+                .meaning = "what multiprocessors and copies asked the L2 cache for"},
+               {.title = "floor", .unit = "MB", .meaning = "bytes of the floor: each operand once"},
+               {.title = "DRAM", .unit = "x floor", .meaning = "below 1 where operands are still in a cache"},
+               {.title = "instructions", .priority = 1, .unit = "M", .meaning = "executed by warps"}},
               "Counters");
   std::map<std::string, double> step;
   const auto add = [&](const std::string& type, const Json& row) {

@@ -41,35 +41,38 @@ Table scaling_table(const std::vector<ScaledRun>& rows, bool ratios_only) {
   const auto percent = [](const std::optional<Estimate>& e) { return Cell::of(scaled(e, 100), 1); };
   Columns<Row> columns;
   columns.add_text("on several devices", [](const Row& r) { return r.variant; });
-  columns.add("devices", [](const Row& r) { return std::to_string(r.devices); });
+  columns.add({"devices"}, [](const Row& r) { return std::to_string(r.devices); });
   if (std::ranges::any_of(rows, [](const Row& r) { return r.machines > 1; }))
-    columns.add("machines", [](const Row& r) { return std::to_string(r.machines); });
-  columns.add("B each", [](const Row& r) { return r.config.at("B").dump(); });
-  if (!ratios_only) columns.add("tok/s", [](const Row& r) { return rounded(r.tokens_per_second.value); });
-  columns.add(
-      {"x one device", Align::right, 0, false, "", "tokens/s over those of one device in the same round"},
-      [](const Row& r) { return Cell::of(r.speedup, 2); });
-  columns.add({"efficiency", Align::right, 0, false, "%", "x one device, by the number of devices"},
+    columns.add({"machines"}, [](const Row& r) { return std::to_string(r.machines); });
+  columns.add({"B each"}, [](const Row& r) { return r.config.at("B").dump(); });
+  if (!ratios_only) columns.add({"tok/s"}, [](const Row& r) { return rounded(r.tokens_per_second.value); });
+  columns.add({.title = "x one device", .meaning = "tokens/s over those of one device in the same round"},
+              [](const Row& r) { return Cell::of(r.speedup, 2); });
+  columns.add({.title = "efficiency", .unit = "%", .meaning = "x one device, by the number of devices"},
               [=](const Row& r) { return percent(r.efficiency); });
   if (independent)
-    columns.add({"independent", Align::right, 3, false, "%",
-                 "efficiency of the same devices that train each by itself"},
+    columns.add({.title = "independent",
+                 .priority = 3,
+                 .unit = "%",
+                 .meaning = "efficiency of the same devices that train each by itself"},
                 [=](const Row& r) { return percent(r.independent_efficiency); });
   if (!ratios_only) {
-    columns.add(
-        {"exposed", Align::right, 2, false, "ms", "by how much a step is longer than that of one device"},
-        [=](const Row& r) { return Cell::of(r.exposed_ms, 2); });
+    columns.add({.title = "exposed",
+                 .priority = 2,
+                 .unit = "ms",
+                 .meaning = "by how much a step is longer than that of one device"},
+                [=](const Row& r) { return Cell::of(r.exposed_ms, 2); });
     if (independent)
-      columns.add({"communication", Align::right, 1, false, "ms",
-                   "by how much a step is longer than of independent devices"},
+      columns.add({.title = "communication",
+                   .priority = 1,
+                   .unit = "ms",
+                   .meaning = "by how much a step is longer than of independent devices"},
                   [=](const Row& r) { return Cell::of(r.communication_ms, 2); });
   }
-  columns.add({"one device", Align::left, 4},
+  columns.add({.title = "one device", .align = Align::left, .priority = 4},
               [](const Row& r) { return cat(r.against, " B=", r.one_batch); });
   return columns.table(rows, "Scaling");
 }
-
-}  // namespace
 
 /// A gain of a rung or switch, by its place in kGains.
 struct KindOfGain {
@@ -100,11 +103,13 @@ Table ablations_to_loss(const Findings& file, bool joules) {
         });
       },
       joules);
-  columns.add({"status", Align::left, 0, true}, [](const KindOfGain& g) {
+  columns.add({.title = "status", .align = Align::left, .reasons = true}, [](const KindOfGain& g) {
     return g.gain().ok() ? "ok" : cat(g.gain().status, ": ", g.gain().reason);
   });
   return columns.table(gains, "Ablations, in rounds in which both reached the loss");
 }
+
+}  // namespace
 
 Table ablations_table(const Findings& file, bool ratios_only) {
   const std::vector<AblatedRung>& rows = file.ablated;
@@ -124,17 +129,17 @@ Table ablations_table(const Findings& file, bool ratios_only) {
       cat("how many times as fast ", tuned_rung(file.results()), " is with it as without"),
       cat("how many times as fast ", first, " is with it alone")};
   for (size_t kind = switches ? 1 : 0; kind < std::size(kGains); ++kind)
-    columns.add({kGains[kind], Align::right, 0, false, "", meanings[kind]},
-                [kind](const AblatedRung& row) -> Cell {
-                  const Gain* gain = gains_of(row)[kind];
-                  if (!gain) return kNone;
-                  return gain->ok() ? Cell::of(gain->ratio, 3) : Cell(gain->status, "", gain->reason);
-                });
+    columns.add({.title = kGains[kind], .meaning = meanings[kind]}, [kind](const AblatedRung& row) -> Cell {
+      const Gain* gain = gains_of(row)[kind];
+      if (!gain) return kNone;
+      return gain->ok() ? Cell::of(gain->ratio, 3) : Cell(gain->status, "", gain->reason);
+    });
   if (!ratios_only)
-    columns.add({"live memory saved", Align::right, 1, false, "",
-                 "of the trainer's own tensors at their peak, in the same order"},
+    columns.add({.title = "live memory saved",
+                 .priority = 1,
+                 .meaning = "of the trainer's own tensors at their peak, in the same order"},
                 saved_memory);
-  columns.add({"status", Align::left, 0, true}, problems);
+  columns.add({.title = "status", .align = Align::left, .reasons = true}, problems);
   return columns.table(rows, "Ablations");
 }
 
@@ -145,22 +150,22 @@ Table interactions_table(const std::vector<AblatedPair>& rows) {
     columns.add_text("workload", [](const AblatedPair& row) { return workload_of(row.config); });
   const bool to_loss =
       std::ranges::any_of(rows, [](const AblatedPair& row) { return row.both.to_loss.has_value(); });
-  columns.add({"both alone", Align::right, 0, false, "",
-               to_loss ? "times sooner at the loss than all off, with both on"
-                       : "times as fast as all off, with both on"},
+  columns.add({.title = "both alone",
+               .meaning = to_loss ? "times sooner at the loss than all off, with both on"
+                                  : "times as fast as all off, with both on"},
               [=](const AblatedPair& row) -> Cell {
                 if (!row.both.ok()) return Cell(row.both.status, "", row.both.reason);
                 if (to_loss && !row.both.to_loss) return "not reached";
                 return Cell::of(row.both.worth(), 3);
               });
-  columns.add(
-      {"interaction", Align::right, 0, false, "",
-       "the gain of both over the product of each one's alone; over 1 each is worth more beside the other"},
-      [=](const AblatedPair& row) { return Cell::of(to_loss ? row.seconds : row.interaction, 3); });
+  columns.add({.title = "interaction",
+               .meaning = "the gain of both over the product of each one's alone; over 1 each is worth more "
+                          "beside the other"},
+              [=](const AblatedPair& row) { return Cell::of(to_loss ? row.seconds : row.interaction, 3); });
   if (to_loss) {
-    columns.add({"of steps", Align::right, 0, false, "", "the interaction by steps to the loss alone"},
+    columns.add({.title = "of steps", .meaning = "the interaction by steps to the loss alone"},
                 [](const AblatedPair& row) { return Cell::of(row.steps, 3); });
-    columns.add({"of time", Align::right, 0, false, "", "the interaction by the time of a step alone"},
+    columns.add({.title = "of time", .meaning = "the interaction by the time of a step alone"},
                 [](const AblatedPair& row) { return Cell::of(row.interaction, 3); });
   }
   return columns.table(rows, "Pairs of switches");
@@ -212,7 +217,7 @@ Section two_rungs(const Findings& file, const std::string& before, const std::st
     if (p.row->numbers && p.row->disturbed_rounds > 0) note(disturbed_note(*p.row));
   for (const PlacedRow& p : both) {
     const ResultRow &b = *p.row, *a = file.find(after, b.workload);
-    if (b.variant != before || !b.numbers || b.disturbed() || !a || !a->numbers || a->disturbed()) continue;
+    if (b.variant != before || !b.claimable() || !a || !a->claimable()) continue;
     const auto gain = speedup(b.runs, a->runs);
     if (!gain) continue;
     const int64_t was = b.numbers->memory.live_peak, is = a->numbers->memory.live_peak;

@@ -91,14 +91,17 @@ void add_peers(Columns<PlacedRow>& columns, const std::vector<PlacedRow>& rows, 
   for (const std::string& peer : peers) {
     const std::string title = peer_title(peer);
     if (absolute)
-      columns.add({title, Align::right, 5, false, "ms", title + "'s counterpart in the same rounds"},
+      columns.add({.title = title,
+                   .priority = 5,
+                   .unit = "ms",
+                   .meaning = title + "'s counterpart in the same rounds"},
                   [=](const PlacedRow& p) -> Cell {
                     const ResultRow* other = beside(p, peer).first;
                     if (!other) return kNone;
                     return Cell::of(other->numbers->median_step_ms.value, other->variant);
                   });
     columns.add(
-        {"x " + title, Align::right, 7, false, "", "times as fast as " + title + " in the same round"},
+        {.title = "x " + title, .priority = 7, .meaning = "times as fast as " + title + " in the same round"},
         [=](const PlacedRow& p) { return ratio_cell(beside(p, peer).second); });
   }
 }
@@ -111,7 +114,7 @@ std::string gib_text(int64_t bytes, std::optional<double> least) {
   return fixed(size, smallest < 0.1 ? 3 : smallest < 10 ? 2 : 1);
 }
 
-std::optional<int64_t> fewest_rounds(const std::vector<ResultRow>& rows, bool speedups) {
+std::optional<int64_t> fewest_rounds(const std::vector<ResultRow>& rows) {
   std::optional<int64_t> fewest;
   const auto look = [&](const Estimate& e) {
     if (e.interval) fewest = std::min(fewest.value_or(e.rounds), e.rounds);
@@ -119,7 +122,6 @@ std::optional<int64_t> fewest_rounds(const std::vector<ResultRow>& rows, bool sp
   for (const ResultRow& row : rows) {
     if (!row.numbers) continue;
     look(row.numbers->median_step_ms);
-    if (!speedups) continue;
     for (const auto& speedup : {row.numbers->previous, row.numbers->baseline})
       if (speedup) look(speedup->ratio);
     for (const Speedup& speedup : row.numbers->peers) look(speedup.ratio);
@@ -141,10 +143,9 @@ std::vector<std::string> peers_of(const std::vector<ResultRow>& rows) {
 
 Table rows_table(const std::vector<PlacedRow>& rows, bool ratios_only, const std::string& heading) {
   const bool ours = rows.empty() || rows.front().row->peer.empty(), absolute = !ratios_only;
-  std::vector<ResultRow> plain;
-  for (const PlacedRow& p : rows) plain.push_back(*p.row);
   const auto any = [&](auto known) {
-    return std::ranges::any_of(plain, [=](const ResultRow& v) { return v.numbers && (*v.numbers).*known; });
+    return std::ranges::any_of(
+        rows, [=](const PlacedRow& p) { return p.row->numbers && (*p.row->numbers).*known; });
   };
   const bool emulated = std::ranges::any_of(rows, [](const PlacedRow& p) { return emulates(*p.row); });
   Columns<PlacedRow> columns = named_columns(ours ? "rung" : "peer", rows);
@@ -153,9 +154,12 @@ Table rows_table(const std::vector<PlacedRow>& rows, bool ratios_only, const std
                 [cell](const PlacedRow& p) { return p.row->numbers ? cell(*p.row->numbers) : kNone; });
   };
   double least_ms = HUGE_VAL, most_ms = 0.0, least_bytes = HUGE_VAL;
-  for (const ResultRow& v : plain) {
-    if (!v.numbers) continue;
-    const Numbers& n = *v.numbers;
+  int64_t fewest = 0;  // rounds behind an interval
+  for (const PlacedRow& p : rows) {
+    if (!p.row->numbers) continue;
+    const Numbers& n = *p.row->numbers;
+    const int64_t rounds = n.median_step_ms.rounds;
+    if (n.median_step_ms.interval) fewest = fewest == 0 ? rounds : std::min(fewest, rounds);
     least_ms = std::min(least_ms, n.median_step_ms.value);
     most_ms = std::max(most_ms, n.median_step_ms.value);
     for (const int64_t bytes : {n.memory.live_peak, n.memory.process_peak})
@@ -163,62 +167,74 @@ Table rows_table(const std::vector<PlacedRow>& rows, bool ratios_only, const std
   }
   const int ms_digits = column_digits(least_ms, most_ms);
   if (absolute) {
-    add({"median", Align::right, 0, false, "ms",
-         "step time by the host's clock, device synchronised; median over rounds of each run's median"},
+    add({.title = "median",
+         .unit = "ms",
+         .meaning =
+             "step time by the host's clock, device synchronised; median over rounds of each run's median"},
         [](const Numbers& n) { return Cell::of(n.median_step_ms.value); });
-    add({interval_name(fewest_rounds(plain, false).value_or(0)), Align::right, 4, false, "",
-         "of the median, over rounds"},
+    add({.title = interval_name(fewest), .priority = 4, .meaning = "of the median, over rounds"},
         [=](const Numbers& n) { return interval_text(n.median_step_ms, ms_digits); });
-    add({"tok/s", Align::right, 5, false, "", "tokens a second"},
+    add({.title = "tok/s", .priority = 5, .meaning = "tokens a second"},
         [](const Numbers& n) { return rounded(n.tokens_per_second.value); });
   }
   if (ours && !rows.empty()) {
-    add({"x previous", Align::right, 8, false, "",
-         "times as fast, by time per token, as its parent, or the nearest of its parents that took part"},
+    add({.title = "x previous",
+         .priority = 8,
+         .meaning =
+             "times as fast, by time per token, as its parent, or the nearest of its parents that took part"},
         [](const Numbers& n) { return ratio_cell(n.previous); });
-    add({"x baseline", Align::right, 0, false, "", "times as fast, by time per token, as the lowest rung"},
+    add({.title = "x baseline", .meaning = "times as fast, by time per token, as the lowest rung"},
         [](const Numbers& n) { return ratio_cell(n.baseline); });
     add_peers(columns, rows, absolute);
   }
   if (any(&Numbers::mfu_nanogpt))
-    add({"MFU", Align::right, 5, false, "%",
-         "model FLOPs utilisation by nanoGPT's formula / by llm.c's; n/a where the device's peak is not "
-         "known"},
+    add({.title = "MFU",
+         .priority = 5,
+         .unit = "%",
+         .meaning =
+             "model FLOPs utilisation by nanoGPT's formula / by llm.c's; n/a where the device's peak is not "
+             "known"},
         [](const Numbers& n) { return both(percent(n.mfu_nanogpt), percent(n.mfu_llmc)); });
   if (absolute) {
-    add({"live/process", Align::right, 9, false, "GiB",
-         "peak of the trainer's own tensors / of the process, on a GPU of all that is in use there"},
+    add({.title = "live/process",
+         .priority = 9,
+         .unit = "GiB",
+         .meaning =
+             "peak of the trainer's own tensors / of the process, on a GPU of all that is in use there"},
         [=](const Numbers& n) {
           return both(gib_text(n.memory.live_peak, least_bytes),
                       gib_text(n.memory.process_peak, least_bytes));
         });
     if (any(&Numbers::cycles))
-      add({"Mcycles", Align::right, 1, false, "", "millions of cycles that an SM's clock counted in a step"},
+      add({.title = "Mcycles",
+           .priority = 1,
+           .meaning = "millions of cycles that an SM's clock counted in a step"},
           [](const Numbers& n) { return measured(scaled(n.cycles, 1e-6)); });
     if (any(&Numbers::joules)) {
-      columns.add({"J/step", Align::right, 6, false, "", "joules of a step, all devices together"},
+      columns.add({.title = "J/step", .priority = 6, .meaning = "joules of a step, all devices together"},
                   [](const PlacedRow& p) { return p.row->numbers ? joules_cell(*p.row) : kNone; });
-      add({"tok/J", Align::right, 2, false, "", "tokens a joule"},
+      add({.title = "tok/J", .priority = 2, .meaning = "tokens a joule"},
           [](const Numbers& n) { return measured(n.tokens_per_joule); });
     }
-    add({"first step", Align::right, 1, false, "ms", "compiling and searching included"},
+    add({.title = "first step", .priority = 1, .unit = "ms", .meaning = "compiling and searching included"},
         [](const Numbers& n) { return Cell::of(n.first_step_ms); });
   }
   // On the CPU the loss is what counts: it shows that all rungs learn the same.
-  add({"loss", Align::right, emulated ? 10 : 3, false, "", "of the last training step"},
+  add({.title = "loss", .priority = emulated ? 10 : 3, .meaning = "of the last training step"},
       [](const Numbers& n) { return fixed(n.final_loss, 4); });
   if (any(&Numbers::val_loss))
-    add({"val loss", Align::right, 3, false, "", "validation loss after the last step"},
+    add({.title = "val loss", .priority = 3, .meaning = "validation loss after the last step"},
         [](const Numbers& n) { return n.val_loss ? fixed(*n.val_loss, 4) : kNone; });
-  columns.add({"status", Align::left, 0, true}, [](const PlacedRow& p) { return status_text(*p.row); });
+  columns.add({.title = "status", .align = Align::left, .reasons = true},
+              [](const PlacedRow& p) { return status_text(*p.row); });
   return columns.table(rows, heading);
 }
 
 Table to_loss_table(const std::vector<PlacedRow>& rows, bool ratios_only) {
   Columns<PlacedRow> columns = named_columns("trained to a loss", rows);
-  columns.add({"val loss", Align::right, 3, false, "", "the validation loss asked for"},
+  columns.add({.title = "val loss", .priority = 3, .meaning = "the validation loss asked for"},
               [](const PlacedRow& p) { return cat("<= ", number_text(p.row->to_loss()->loss)); });
-  columns.add({"reached", Align::right, 0, false, "", "in how many rounds; the numbers are of these"},
+  columns.add({.title = "reached", .meaning = "in how many rounds; the numbers are of these"},
               [](const PlacedRow& p) { return cat(p.row->to_loss()->reached, " of ", p.row->runs.size()); });
   const auto add = [&](Table::Column column, std::function<Cell(const TimeToLoss&)> cell) {
     columns.add(std::move(column), [cell](const PlacedRow& p) {
@@ -227,32 +243,31 @@ Table to_loss_table(const std::vector<PlacedRow>& rows, bool ratios_only) {
     });
   };
   if (!ratios_only)
-    add({"seconds", Align::right, 0, false, "",
-         "of training, all steps by their clock, evaluations left out"},
+    add({.title = "seconds", .meaning = "of training, all steps by their clock, evaluations left out"},
         [](const TimeToLoss& t) { return Cell::of(t.seconds); });
-  add({"steps", Align::right, 0, false, "", "to the loss, interpolated between evaluations"},
+  add({.title = "steps", .meaning = "to the loss, interpolated between evaluations"},
       [](const TimeToLoss& t) { return Cell::of(t.steps, 0); });
   if (!ratios_only)
-    add({"step", Align::right, 0, false, "ms", "mean of a run's steps without the first"},
+    add({.title = "step", .unit = "ms", .meaning = "mean of a run's steps without the first"},
         [](const TimeToLoss& t) { return Cell::of(t.step_ms); });
-  add({"Mtokens", Align::right, 1, false, "", "millions of tokens, of all devices"},
+  add({.title = "Mtokens", .priority = 1, .meaning = "millions of tokens, of all devices"},
       [](const TimeToLoss& t) { return fixed(t.tokens.value * 1e-6, 2); });
   if (!ratios_only)
-    add({"kJ", Align::right, 2, false, "", "kilojoules, of all devices"},
+    add({.title = "kJ", .priority = 2, .meaning = "kilojoules, of all devices"},
         [](const TimeToLoss& t) { return Cell::of(scaled(t.joules, 1e-3)); });
   return columns.table(rows, "Time to a loss");
 }
 
 void add_factors(const std::function<void(Table::Column, std::function<Cell(const Sooner&)>)>& add,
                  bool joules) {
-  add({"x steps", Align::right, 0, false, "", "how many times fewer steps reach the loss"},
+  add({.title = "x steps", .meaning = "how many times fewer steps reach the loss"},
       [](const Sooner& sooner) { return Cell::of(sooner.steps, 2); });
-  add({"x time a step", Align::right, 0, false, "", "how many times less time a step takes"},
+  add({.title = "x time a step", .meaning = "how many times less time a step takes"},
       [](const Sooner& sooner) { return Cell::of(sooner.step_ms, 2); });
-  add({"x seconds", Align::right, 0, false, "", "how many times sooner the loss is reached: by both"},
+  add({.title = "x seconds", .meaning = "how many times sooner the loss is reached: by both"},
       [](const Sooner& sooner) { return Cell::of(sooner.seconds, 2); });
   if (joules)
-    add({"x joules", Align::right, 0, false, "", "how many times fewer joules reach the loss"},
+    add({.title = "x joules", .meaning = "how many times fewer joules reach the loss"},
         [](const Sooner& sooner) { return Cell::of(sooner.joules, 2); });
 }
 
@@ -281,9 +296,9 @@ Table groups_table(const std::vector<GroupGain>& groups) {
     columns.add_text("workload", [](const GroupGain& g) { return g.workload; });
   columns.add_text("from", [](const GroupGain& g) { return g.before; });
   columns.add_text("to", [](const GroupGain& g) { return g.rungs.back(); });
-  columns.add({"speed-up", Align::right, 0, false, "", "times as fast after as before the group"},
+  columns.add({.title = "speed-up", .meaning = "times as fast after as before the group"},
               [](const GroupGain& g) { return Cell::of(g.ratio, 2); });
-  columns.add({"PyTorch's", Align::right, 6, false, "", "the speed-up between PyTorch's counterparts"},
+  columns.add({.title = "PyTorch's", .priority = 6, .meaning = "the speed-up between PyTorch's counterparts"},
               [](const GroupGain& g) { return Cell::of(g.pytorch, 2); });
   return columns.table(groups, "Rungs as published tables group them");
 }

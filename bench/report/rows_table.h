@@ -31,9 +31,8 @@ std::vector<PlacedRow> placed(const Findings& file, Wanted wanted) {
 /// column with the digits of its `least` bytes.
 std::string gib_text(int64_t bytes, std::optional<double> least = {});
 
-/// Fewest rounds behind any interval of a step time, with `speedups` also of a speed-up; nothing if no
-/// interval is shown.
-std::optional<int64_t> fewest_rounds(const std::vector<ResultRow>& rows, bool speedups = true);
+/// Fewest rounds behind any interval of a step time or a speed-up; nothing if no interval is shown.
+std::optional<int64_t> fewest_rounds(const std::vector<ResultRow>& rows);
 
 /// Whether a row is of a rung of ours whose reduced precision was emulated on the CPU, which is slower.
 bool emulates(const ResultRow& row);

@@ -66,9 +66,7 @@ std::vector<Scaled> scaled_runs(const Results& results) {
     const RowKey key = run.row();
     if (devices == 1 || has_independent_ranks(run.config) || !seen.insert(key).second) continue;
     const Rounds rounds = good_rounds(results, key);
-    Json one_config = run.config;
-    one_config["world_size"] = 1;
-    if (strong) one_config["B"] = global_batch(run.config);
+    const Json one_config = on_one_device(run.config, strong);
     Json independent_config = run.config;
     independent_config["independent_ranks"] = true;
     const Rounds independent = good_rounds(results, {run.variant, workload_of(independent_config)});
@@ -112,6 +110,12 @@ double gradient_bytes(const Run& run) {
 }
 
 }  // namespace
+
+Json on_one_device(Json config, bool strong) {
+  if (strong) config["B"] = global_batch(config);
+  config["world_size"] = 1;
+  return config;
+}
 
 std::vector<ScaledRun> scaling(const Results& results) {
   std::vector<ScaledRun> rows;

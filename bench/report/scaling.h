@@ -36,6 +36,9 @@ void fields(Archive& a, Any<ScaledRun> auto& x) {
   a("apart_efficiency", x.independent_efficiency);  // the field's name in files since the first version
 }
 
+/// A config on one device, with the sequences of all devices if `strong`.
+Json on_one_device(Json config, bool strong);
+
 /// Runs in the order measured; empty where nothing ran on several devices, or its run on one device is
 /// missing.
 std::vector<ScaledRun> scaling(const Results& results);

@@ -24,13 +24,6 @@ std::optional<double> break_even(const ResultRow::Numbers& before, const ResultR
   return std::ceil(invested / saved);
 }
 
-/// The workload of a config on one device, with the sequences of all devices if `strong`.
-std::string on_one_device(Json config, bool strong) {
-  if (strong) config["B"] = global_batch(config);
-  config["world_size"] = 1;
-  return workload_of(config);
-}
-
 /// The row of `variant` that `row` is compared with; null where there is none.
 const ResultRow* held_against(const std::string& variant, const ResultRow& row,
                               const std::vector<ResultRow>& rows, bool strong, const Ladder& ladder) {
@@ -44,7 +37,8 @@ const ResultRow* held_against(const std::string& variant, const ResultRow& row,
     if (other.backend != row.backend || other.variant != variant) continue;
     if (other.workload == row.workload) return &other;
     // A rung on several devices is compared with the rungs below it that run on one device.
-    if (world_size(row.config) > 1 && other.workload == on_one_device(row.config, strong)) best = &other;
+    if (world_size(row.config) > 1 && other.workload == workload_of(on_one_device(row.config, strong)))
+      best = &other;
     // A rung that has chosen its batch is compared with the others at their largest batch that fits.
     const bool same_but_for_batch = other.config.at("model") == row.config.at("model") &&
                                     other.config.at("T") == row.config.at("T") &&
@@ -68,8 +62,7 @@ void add_speedups(ResultRow& row, const std::vector<ResultRow>& rows, bool stron
   if (previous != below.end()) {
     const ResultRow& before = *against(*previous);
     numbers.previous = compare(&before, row);
-    if (numbers.compile && before.workload == row.workload && before.numbers && !before.disturbed() &&
-        !row.disturbed())
+    if (numbers.compile && before.workload == row.workload && before.claimable() && !row.disturbed())
       numbers.break_even_steps = break_even(*before.numbers, numbers);
   }
   if (!below.empty()) numbers.baseline = compare(against(below.back()), row);
@@ -155,8 +148,8 @@ std::vector<GroupGain> group_gains(const Findings& file) {
   std::vector<std::string> workloads;
   for (const ResultRow& row : file.rows) add_once(workloads, row.workload);
   const auto gain = [](const ResultRow* before, const ResultRow* after) {
-    const auto counts = [](const ResultRow* row) { return row && row->numbers && !row->disturbed(); };
-    return counts(before) && counts(after) ? speedup(before->runs, after->runs) : std::nullopt;
+    const bool both = before && before->claimable() && after && after->claimable();
+    return both ? speedup(before->runs, after->runs) : std::nullopt;
   };
   std::vector<GroupGain> gains;
   for (const std::string& workload : workloads)

@@ -47,8 +47,7 @@ Trial trial_of(const Part& part, const std::vector<const Run*>& runs) {
   std::vector<std::optional<double>> losses, steps, seconds, ms;
   for (const Run* run : runs) {
     if (run->status != Status::ok) {
-      if (trial.failed.empty())
-        trial.failed = cat(name_of(run->status), run->reason.empty() ? "" : ": " + run->reason);
+      if (trial.failed.empty()) trial.failed = run->outcome();
       continue;
     }
     losses.push_back(run->summary->val_loss);
@@ -127,29 +126,30 @@ Section section_of(const std::vector<Trial>& ranked, size_t most) {
   if (workloads) columns.add_text("workload", [](const Placed& p) { return p.second.workload; });
   if (any([&](const Trial& t) { return t.judged != ranked.front().judged; }))
     columns.add_text("judged on", [](const Placed& p) { return printable(p.second.judged, 300); });
-  columns.add(
-      {"place", Align::right, 0, false, "", "among the trainer's trials, to the loss or of as many steps"},
-      [](const Placed& p) { return p.second.worked() ? std::to_string(p.first) : kNone; });
-  columns.add({"rate", Align::right, 0, false, "", "learning rate after the warm-up"},
+  columns.add({.title = "place", .meaning = "among the trainer's trials, to the loss or of as many steps"},
+              [](const Placed& p) { return p.second.worked() ? std::to_string(p.first) : kNone; });
+  columns.add({.title = "rate", .meaning = "learning rate after the warm-up"},
               [](const Placed& p) { return rate_text(p.second.lr); });
-  columns.add({"steps", Align::right, 0, false, "", "at which the schedule ends"},
+  columns.add({.title = "steps", .meaning = "at which the schedule ends"},
               [](const Placed& p) { return grouped(p.second.steps); });
-  columns.add("warm-up", [](const Placed& p) { return p.second.warmup ? grouped(*p.second.warmup) : kNone; });
-  columns.add({"last rate", Align::right, 0, false, "", "learning rate at the end of the schedule"},
+  columns.add({"warm-up"},
+              [](const Placed& p) { return p.second.warmup ? grouped(*p.second.warmup) : kNone; });
+  columns.add({.title = "last rate", .meaning = "learning rate at the end of the schedule"},
               [](const Placed& p) { return p.second.min_lr ? rate_text(*p.second.min_lr) : kNone; });
-  columns.add({"seeds", Align::right, 2}, [](const Placed& p) { return std::to_string(p.second.seeds); });
-  columns.add({"validation loss", Align::right, 0, false, "",
-               "after the last step that was made, mean over the seeds"},
-              [=](const Placed& p) { return number(p.second.loss, 4); });
+  columns.add({.title = "seeds", .priority = 2},
+              [](const Placed& p) { return std::to_string(p.second.seeds); });
+  columns.add(
+      {.title = "validation loss", .meaning = "after the last step that was made, mean over the seeds"},
+      [=](const Placed& p) { return number(p.second.loss, 4); });
   if (to_loss) {
-    columns.add("steps to the loss", [](const Placed& p) -> Cell {
+    columns.add({"steps to the loss"}, [](const Placed& p) -> Cell {
       return p.second.to_loss ? rounded(*p.second.to_loss) : kNone;
     });
-    columns.add("seconds", [=](const Placed& p) { return number(p.second.seconds, 2); });
+    columns.add({"seconds"}, [=](const Placed& p) { return number(p.second.seconds, 2); });
   }
-  columns.add({"ms a step", Align::right, 1, false, "", "mean without the first step"},
+  columns.add({.title = "ms a step", .priority = 1, .meaning = "mean without the first step"},
               [=](const Placed& p) { return number(p.second.step_ms, 2); });
-  columns.add({"result", Align::left, 0, true}, [](const Placed& p) -> std::string {
+  columns.add({.title = "result", .align = Align::left, .reasons = true}, [](const Placed& p) -> std::string {
     if (!p.second.failed.empty()) return printable(p.second.failed, 300);
     if (!p.second.worked()) return cat("above ", number_text(*p.second.until));
     return p.second.at_first ? "reached before the first evaluation: give --eval-every" : "ok";

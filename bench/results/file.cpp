@@ -153,9 +153,9 @@ std::vector<Part> load_parts(const std::string& path) try {
   for (const Part& part : parts)
     require_alike(part.results, part.name.empty() ? file : cat(file, ":", part.name));
   if (name.empty()) return parts;
-  const std::vector<Part> all = parts;
+  if (std::ranges::count(parts, name, &Part::name) == 0)
+    throw InputError(cat("has no part \"", printable(name, 60), "\": ", naming(file, parts)));
   std::erase_if(parts, [&name = name](const Part& part) { return part.name != name; });
-  if (parts.empty()) throw InputError(cat("has no part \"", printable(name, 60), "\": ", naming(file, all)));
   return parts;
 } catch (const InputError& e) {
   throw InputError(cat(path, ": ", e.what()));
@@ -254,7 +254,7 @@ ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Exist
   results_.context = context_;
   results_.plan = std::move(plan);
   try {
-    look(existing);
+    open_part(existing);
     if (is_new_) {
       begin();
       flush_folder_of(target_);
@@ -293,7 +293,7 @@ void ResultsFile::lock() {
   is_new_ = locked.st_size == 0;
 }
 
-void ResultsFile::look(Existing existing) {
+void ResultsFile::open_part(Existing existing) {
   if (is_new_) return;
   const std::string name = name_and_about(part_).first, text = read_text(target_);
   if (existing == Existing::overwrite) {

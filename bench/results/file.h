@@ -89,7 +89,7 @@ class ResultsFile {
 
  private:
   void lock();
-  void look(Existing existing);
+  void open_part(Existing existing);
   void resume(Part part, Existing existing);
   void close();
   Json line(const char* kind) const;

@@ -250,6 +250,8 @@ struct Run {
   bool disturbed() const { return throttled() || shared(); }
   /// The disturbance in a word: "throttled", "shared", or "".
   const char* disturbance() const { return throttled() ? "throttled" : shared() ? "shared" : ""; }
+  /// The status, with its reason: "crash: exit status 7".
+  std::string outcome() const { return std::string(name_of(status)) + (reason.empty() ? "" : ": " + reason); }
 };
 template <class Archive>
 void fields(Archive& a, Any<Run> auto& x) {

@@ -77,7 +77,8 @@ class Reader {
     Json columns = Json::object();
     for (const auto& [key, column] : json.items()) {
       const Place here = {.parent = &place, .name = key.c_str()};
-      Json& whole = columns[key] = column.is_object() ? column_of(column, steps.size(), here) : column;
+      Json& whole = columns[key] =
+          column.is_object() ? run_length_decoded(column, steps.size(), here) : column;
       require(whole.is_array() && whole.size() == steps.size(), here, "a list as long as step_ms");
     }
     for (size_t i = 0; i < steps.size(); ++i) {
@@ -86,9 +87,9 @@ class Reader {
       fields(reader, steps[i]);
     }
   }
-  /// The column, an item for each of `steps` steps, that {"values": [61, 60], "times": [3, 2]} stands for.
-  static Json column_of(const Json& stretches, size_t steps, const Place& place) {
-    const Json values = stretches.value("values", Json()), times = stretches.value("times", Json());
+  /// A column of `steps` items that was run-length encoded as {"values": [61, 60], "times": [3, 2]}.
+  static Json run_length_decoded(const Json& encoded, size_t steps, const Place& place) {
+    const Json values = encoded.value("values", Json()), times = encoded.value("times", Json());
     require(values.is_array() && times.is_array() && values.size() == times.size(), place,
             "a list, nor \"values\" with as many \"times\"");
     Json column = Json::array();

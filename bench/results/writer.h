@@ -46,7 +46,7 @@ class Writer {
     return value ? write(*value) : Json();
   }
   /// Steps as a column for each field. A column without any number is left out, except step_ms and loss;
-  /// stretches_of() shortens the others.
+  /// run_length_encoded() shortens the others.
   static Json write(const std::vector<Step>& steps) {
     Json all = {{"step_ms", Json::array()}, {"loss", Json::array()}}, columns;
     for (const Step& step : steps) {
@@ -57,7 +57,7 @@ class Writer {
       if (columns.size() < 2)
         columns[key] = std::move(column);
       else if (std::ranges::any_of(column, [](const Json& x) { return !x.is_null(); }))
-        columns[key] = stretches_of(std::move(column));
+        columns[key] = run_length_encoded(std::move(column));
     return columns;
   }
   template <class T>
@@ -68,10 +68,10 @@ class Writer {
   }
 
  private:
-  /// A column as stretches of equal values, {"values": [61, 60], "times": [3, 2]} for [61, 61, 61, 60, 60];
-  /// the column itself where stretches would have as many items. Whole numbers lose their ".0", which reading
+  /// A column run-length encoded, {"values": [61, 60], "times": [3, 2]} for [61, 61, 61, 60, 60]; the column
+  /// itself where that has as many items. Whole numbers lose their ".0", which reading
   /// doesn't need.
-  static Json stretches_of(Json column) {
+  static Json run_length_encoded(Json column) {
     Json values = Json::array();
     std::vector<size_t> times;
     for (Json& value : column) {

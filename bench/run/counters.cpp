@@ -125,15 +125,29 @@ std::vector<KernelCounters> kernel_counters(const std::vector<std::string>& line
 
 std::vector<KernelCounters> count_kernels(const Ncu& ncu, const std::vector<std::string>& command,
                                           int64_t number, double timeout_s) {
-  std::string metrics;
-  for (const Metric& metric : kMetrics) metrics += cat(metrics.empty() ? "" : ",", metric.name);
+  const std::string metrics = join(texts_of(kMetrics, &Metric::name), ",");
   // Clocks and caches stay as they are in a run. The kernels of a CUDA graph are counted one by one.
-  std::vector<std::string> line =
-      shell_words(cat(shell_quoted(ncu.path),
-                      " --csv --page raw --print-units base --print-kernel-base function --metrics ", metrics,
-                      " --clock-control none --cache-control none --graph-profiling node --nvtx "
-                      "--nvtx-include step/ --range-filter ::",
-                      number));
+  std::vector<std::string> line = {ncu.path,
+                                   "--csv",
+                                   "--page",
+                                   "raw",
+                                   "--print-units",
+                                   "base",
+                                   "--print-kernel-base",
+                                   "function",
+                                   "--metrics",
+                                   metrics,
+                                   "--clock-control",
+                                   "none",
+                                   "--cache-control",
+                                   "none",
+                                   "--graph-profiling",
+                                   "node",
+                                   "--nvtx",
+                                   "--nvtx-include",
+                                   "step/",
+                                   "--range-filter",
+                                   cat("::", number)};
   append(line, command);
   std::vector<std::string> said;
   const ChildEnd end = run_child(line, Channel::out, timeout_s, [&](std::string_view text) {

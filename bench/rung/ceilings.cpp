@@ -45,8 +45,8 @@ double Ceilings::floor_ms(double bytes, double flops, MathMode math) const {
   return std::max(bytes / bytes_per_s, product_s) * 1e3;
 }
 
-nlohmann::ordered_json Ceilings::json() const {
-  nlohmann::ordered_json gemm = nlohmann::ordered_json::object();
+Json Ceilings::json() const {
+  Json gemm = Json::object();
   for (const auto& [math, peak] : flops_per_s) gemm[name_of(math)] = peak * 1e-12;
   return {{"copy_gb_per_s", bytes_per_s * 1e-9}, {"gemm_tflops", gemm}};
 }

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <map>
-#include <nlohmann/json.hpp>
 
+#include "bench/results/json.h"
 #include "model/config.h"
 #include "model/flops.h"
 #include "model/ops.h"
@@ -17,7 +17,7 @@ struct Ceilings {
   /// How long an op takes at least, in ms, when it moves `bytes` and does `flops` in `math`.
   double floor_ms(double bytes, double flops, MathMode math) const;
   /// As JSON: {"copy_gb_per_s": .., "gemm_tflops": {"fp32": .., ..}}
-  nlohmann::ordered_json json() const;
+  Json json() const;
 };
 
 /// Runs a copy and, for each math mode that the device has, a matmul, on random numbers: first to warm up,

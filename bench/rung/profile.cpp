@@ -15,8 +15,6 @@
 namespace stepladder {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr const char* kUnknown = "other";  // type and phase of a kernel whose op is unknown
 
 double ms_of(int64_t ns) {
@@ -219,7 +217,7 @@ void StepTracer::end_step(int64_t step, double step_ms) {
   if (step >= first_) profile_.add(last_, tracing_.calls(), step_ms, ops_.device().elapsed().ms);
 }
 
-nlohmann::ordered_json StepTracer::json(std::optional<double> untraced_ms) const {
+Json StepTracer::json(std::optional<double> untraced_ms) const {
   return profile_.json(tracing_.source(), untraced_ms);
 }
 

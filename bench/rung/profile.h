@@ -3,13 +3,13 @@
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "bench/results/json.h"
 #include "bench/rung/ceilings.h"
 #include "model/tracing.h"
 
@@ -32,7 +32,7 @@ class Profile {
 
   /// The object that docs/results-schema.md calls `profile`, with means over the steps. `source` tells where
   /// the times come from, `untraced_ms` is the step time without tracing where it is known.
-  nlohmann::ordered_json json(const std::string& source, std::optional<double> untraced_ms) const;
+  Json json(const std::string& source, std::optional<double> untraced_ms) const;
 
  private:
   struct PhaseTime {
@@ -73,7 +73,7 @@ class StepTracer {
   void begin_step(int64_t step);
   void end_step(int64_t step, double step_ms);
   /// Profile::json() of the traced steps.
-  nlohmann::ordered_json json(std::optional<double> untraced_ms) const;
+  Json json(std::optional<double> untraced_ms) const;
   const Tracing::Step& last_step() const { return last_; }
   const std::vector<OpCall>& calls() const { return tracing_.calls(); }
 
@@ -94,7 +94,7 @@ std::string timeline(const Tracing::Step& step, const std::vector<OpCall>& calls
 /// The field `timeline` of a profile (docs/results-schema.md): stretches of `step` that are of one phase and
 /// one type of kernel, in their order. Gaps of at most 5 us are closed; of overlapping spans, the later
 /// begins where the earlier ends.
-nlohmann::ordered_json stretches(const Tracing::Step& step, const std::vector<OpCall>& calls);
+Json stretches(const Tracing::Step& step, const std::vector<OpCall>& calls);
 
 /// A kernel's name, demangled, without namespaces, return type and parameters.
 /// "_ZN10stepladder11gelu_kernelIfEEvPfPKf" is "gelu_kernel<float>".

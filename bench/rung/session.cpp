@@ -136,18 +136,16 @@ void RunSession::meet(const Dataset& data, Rendezvous::OnFailure on_failure) {
   if (world.size == 1) return;
   // Settings that ranks must share: those that decide which batches are read, and when ranks meet outside a
   // step.
-  nlohmann::ordered_json agreed = config_json();
+  Json agreed = config_json();
   agreed.update(options_json(options, {RungSettings::kSampling}));
-  agreed["max_batch"] =
-      settings.max_batch ? nlohmann::ordered_json(*settings.max_batch) : nlohmann::ordered_json();
+  agreed["max_batch"] = settings.max_batch ? Json(*settings.max_batch) : Json();
   agreed["checkpoint_every"] = settings.checkpoint_every;
   for (const auto& [name, file] :
        {std::pair("checkpoint", settings.checkpoint), std::pair("save_weights", settings.save_weights),
         std::pair("init", settings.init), std::pair("resume", settings.resume)})
     agreed[name] = !file.empty();
-  const Identity identity{build.source_hash,
-                          agreed.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace),
-                          digest_of(*data.train), device.backend == "cpu" ? "" : device.uuid};
+  const Identity identity{build.source_hash, dump(agreed), digest_of(*data.train),
+                          device.backend == "cpu" ? "" : device.uuid};
   RendezvousLimits limits;
   if (settings.hang_timeout)
     limits.step_s = limits.first_step_s = static_cast<double>(*settings.hang_timeout);
@@ -195,8 +193,8 @@ std::optional<TrainState> RunSession::build_trainer() {
   return state;
 }
 
-nlohmann::ordered_json RunSession::config_json() const {
-  nlohmann::ordered_json json = {
+Json RunSession::config_json() const {
+  Json json = {
       {"model", config.model},
       {"B", config.B},
       {"T", config.T},

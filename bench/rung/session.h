@@ -2,12 +2,12 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
 #include "bench/plan/ladder.h"
 #include "bench/plan/settings.h"
+#include "bench/results/json.h"
 #include "bench/rung/profile.h"
 #include "model/arena.h"
 #include "model/checkpoint.h"
@@ -60,7 +60,7 @@ class RunSession {
   /// The ranks that train one model.
   World team() const { return settings.independent_ranks ? World{} : world; }
   /// The "config" of the start event.
-  nlohmann::ordered_json config_json() const;
+  Json config_json() const;
 
  private:
   bool search_batch_ = false;

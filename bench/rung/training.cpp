@@ -271,7 +271,7 @@ int train(RunSession& session, EventWriter& events) {
   session.choose_batch(data);
   const int64_t bytes = session.plan_memory();
   if (settings.plan) {
-    std::cout << nlohmann::ordered_json{{"batch", session.config.B}, {"memory_bytes", bytes}} << std::endl;
+    std::cout << Json{{"batch", session.config.B}, {"memory_bytes", bytes}} << std::endl;
     return kExitOk;
   }
   if (session.is_first()) check_outputs(session);

@@ -18,7 +18,7 @@ int64_t steps_of(const Run& run) {
 
 /// Why a run can't count for a certificate of `steps` steps; "" where it can.
 std::string refusal(const Run& run, int64_t steps) {
-  if (run.status != Status::ok) return cat(name_of(run.status), run.reason.empty() ? "" : ": " + run.reason);
+  if (run.status != Status::ok) return run.outcome();
   if (run.summary->to_loss && run.summary->to_loss->reached)
     return cat("stopped where it reached a loss of ", number_text(run.summary->to_loss->loss),
                ", which is exploratory: train fresh seeds for fixed steps");
@@ -62,7 +62,7 @@ Table table_of(const std::vector<Certificate>& certificates, const std::string& 
   Columns<Certificate> columns;
   const auto add = [&](const std::string& header, const std::string& meaning,
                        std::function<std::string(const Certificate&)> cell) {
-    columns.add({header, Align::right, 0, false, "", meaning},
+    columns.add({.title = header, .meaning = meaning},
                 [cell](const Certificate& c) { return c.refusal.empty() ? cell(c) : kNone; });
   };
   const auto differs = [&](std::string Certificate::*field) {
@@ -70,18 +70,19 @@ Table table_of(const std::vector<Certificate>& certificates, const std::string& 
                                [&](const Certificate& c) { return c.*field != certificates[0].*field; });
   };
   columns.add_text("trainer", [](const Certificate& c) { return c.variant; });
-  columns.add({"workload", Align::left, differs(&Certificate::workload) ? 0 : 1},
-              [](const Certificate& c) { return c.workload; });
+  columns.add(
+      {.title = "workload", .align = Align::left, .priority = differs(&Certificate::workload) ? 0 : 1},
+      [](const Certificate& c) { return c.workload; });
   if (differs(&Certificate::part)) columns.add_text("part", [](const Certificate& c) { return c.part; });
   add("steps", "", [](const Certificate& c) { return grouped(c.steps); });
   add("seeds", "", [](const Certificate& c) { return std::to_string(c.losses.size()); });
   add("mean loss", "on validation data after the last step, over seeds",
       [](const Certificate& c) { return fixed(c.mean.value, 4); });
   add("sd", "standard deviation of a seed's", [](const Certificate& c) { return fixed(c.deviation(), 4); });
-  columns.add("asked for", [](const Certificate& c) { return cat("<= ", number_text(c.loss)); });
+  columns.add({"asked for"}, [](const Certificate& c) { return cat("<= ", number_text(c.loss)); });
   add("p", "the chance of so low a mean were the true mean the loss asked for (Student's t, one-sided)",
       p_text);
-  columns.add({"verdict", Align::left, 0, true}, [](const Certificate& c) {
+  columns.add({.title = "verdict", .align = Align::left, .reasons = true}, [](const Certificate& c) {
     return c.refusal.empty() ? c.verdict() : cat(c.verdict(), ": ", printable(c.refusal, 300));
   });
   return columns.table(certificates, heading);

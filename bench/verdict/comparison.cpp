@@ -112,9 +112,8 @@ std::string failure(const Rounds& rounds, const char* side) {
   const auto failed = [](const auto& item) { return item.second->status != Status::ok; };
   const auto first = std::ranges::find_if(rounds, failed);
   if (first == rounds.end()) return "";
-  const Run& run = *first->second;
-  return cat(side, ": ", name_of(run.status), run.reason.empty() ? "" : ": " + run.reason, " (",
-             std::ranges::count_if(rounds, failed), " of ", rounds.size(), " runs)");
+  return cat(side, ": ", first->second->outcome(), " (", std::ranges::count_if(rounds, failed), " of ",
+             rounds.size(), " runs)");
 }
 
 double tolerance_of(const std::string& variant, const Ladder& ladder) {
@@ -404,6 +403,23 @@ void judge_learning(std::vector<ComparedRow>& rows, double alpha) {
   }
 }
 
+/// Sets of each quantity whether it is certainly more, or less, by Holm's test over all of them.
+void mark_certain(std::vector<ComparedRow>& rows, double alpha) {
+  std::vector<ComparedQuantity*> tested;
+  std::vector<PairedChange> changes;
+  for (ComparedRow& row : rows) {
+    if (!row.numbers) continue;
+    for (ComparedQuantity& quantity : row.numbers->quantities) {
+      tested.push_back(&quantity);
+      changes.push_back(quantity.change.value_or(PairedChange{}));
+    }
+  }
+  const std::vector<bool> more = certain_by(changes, alpha, &PairedChange::p_slower),
+                          less = certain_by(changes, alpha, &PairedChange::p_faster);
+  for (size_t i = 0; i < tested.size(); ++i)
+    tested[i]->certain = more[i], tested[i]->certainly_less = less[i];
+}
+
 /// Adds what a reader of verdicts on learning has to know: intended changes, equal curves, and where times
 /// are from.
 void add_learning_notes(Comparison& comparison, const std::vector<Disagreement>& intended,
@@ -423,8 +439,8 @@ void add_learning_notes(Comparison& comparison, const std::vector<Disagreement>&
 }
 
 /// Compares NEW's losses with BASE's, in long runs by their means: fills in row.reason where NEW is worse.
-/// Returns whether NEW is shown not to be worse.
-bool learns_as_base(ComparedRow& row, const Rounds& base, const Rounds& next, double tolerance) {
+/// A tolerance without a limit is always kept.
+Learns learns_as_base(ComparedRow& row, const Rounds& base, const Rounds& next, double tolerance) {
   const auto steps = [](const Rounds& rounds) { return rounds.begin()->second->steps.size(); };
   if (std::min(steps(base), steps(next)) <= kShortRun) {
     for (const auto& [run, other] : pairs_of(next, base)) {
@@ -433,15 +449,15 @@ bool learns_as_base(ComparedRow& row, const Rounds& base, const Rounds& next, do
       const std::string apart = divergence(reference, *run, tolerance);
       if (apart.empty()) continue;
       row.reason = cat("NEW: diverged: ", apart);
-      return false;
+      return Learns::worse;
     }
-    return true;
+    return Learns::same;
   }
   const Learns learns = learns_the_same(base, next, tolerance);
   if (learns == Learns::worse)
     row.reason =
         cat("NEW: diverged: mean losses are certainly over BASE's by more than the tolerance of ", tolerance);
-  return learns == Learns::same || !std::isfinite(tolerance);
+  return learns == Learns::not_shown && !std::isfinite(tolerance) ? Learns::same : learns;
 }
 
 /// A sentence on how far validation losses after the last step are apart; "" where fewer than
@@ -533,11 +549,11 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
     for (const std::string& reason : {failure(*is, "NEW"), failure(*was, "BASE")})
       if (!reason.empty()) row.reason += (row.reason.empty() ? "" : "; ") + reason;
     // Runs until a loss are not compared by loss: each learns until it reaches the loss.
+    const double tolerance = tolerance_of(row.variant, ladder);
     if (row.reason.empty() && !limits.until_loss && !number_at(next.plan, "until_loss") &&
-        !learns_as_base(row, *was, *is, tolerance_of(row.variant, ladder)) && row.reason.empty())
+        learns_as_base(row, *was, *is, tolerance) == Learns::not_shown)
       add_once(not_shown, row.variant);
-    if (tolerance_of(row.variant, ladder) != tolerance_of(row.variant, next_ladder))
-      add_once(other_tolerances, row.variant);
+    if (tolerance != tolerance_of(row.variant, next_ladder)) add_once(other_tolerances, row.variant);
     if (row.reason.empty() && limits.until_loss) {
       learn(row, key, *was, *is, limits, kFalseAlarms / common);
       if (row.learning && !fixed_order.empty()) row.learning->forget_interval(fixed_order);
@@ -557,19 +573,7 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
     }
   }
 
-  std::vector<ComparedQuantity*> tested;
-  std::vector<PairedChange> changes;
-  for (ComparedRow& row : comparison.rows) {
-    if (!row.numbers) continue;
-    for (ComparedQuantity& quantity : row.numbers->quantities) {
-      tested.push_back(&quantity);
-      changes.push_back(quantity.change.value_or(PairedChange{}));
-    }
-  }
-  const std::vector<bool> more = certain_by(changes, limits.alpha, &PairedChange::p_slower),
-                          less = certain_by(changes, limits.alpha, &PairedChange::p_faster);
-  for (size_t i = 0; i < tested.size(); ++i)
-    tested[i]->certain = more[i], tested[i]->certainly_less = less[i];
+  mark_certain(comparison.rows, limits.alpha);
   for (ComparedRow& row : comparison.rows)
     if (row.numbers) judge(row, limits.may_pass);
   judge_learning(comparison.rows, limits.alpha);

@@ -24,9 +24,9 @@ void add_step_columns(Columns<ComparedRow>& columns, const Comparison& compariso
   using Numbers = ComparedRow::Numbers;
   std::set<std::string> workloads;
   for (const ComparedRow& row : comparison.rows) workloads.insert(row.workload);
-  const auto add = [&](const std::string& header, int spare,
+  const auto add = [&](const std::string& header, int priority,
                        std::function<std::string(const Numbers&)> cell) {
-    columns.add({header, Align::right, spare},
+    columns.add({.title = header, .priority = priority},
                 [cell](const ComparedRow& row) { return row.numbers ? cell(*row.numbers) : kNone; });
   };
   workloads.erase("");  // rungs that only one side has have no workload
@@ -76,23 +76,24 @@ std::string change_cell(const LearningNumbers& n, const std::optional<Mean>& cha
 
 /// Adds the columns of runs until a loss.
 void add_learning_columns(Columns<ComparedRow>& columns, const Comparison& comparison) {
-  const auto add = [&](const std::string& header, int spare,
+  const auto add = [&](const std::string& header, int priority,
                        std::function<std::string(const LearningNumbers&)> cell) {
-    columns.add({header, Align::right, spare},
+    columns.add({.title = header, .priority = priority},
                 [cell](const ComparedRow& row) { return row.learning ? cell(*row.learning) : kNone; });
   };
-  const auto add_change = [&](const std::string& header, int spare,
+  const auto add_change = [&](const std::string& header, int priority,
                               std::optional<Mean> LearningChange::*change) {
-    add(header, spare, [=](const LearningNumbers& n) { return change_cell(n, n.change.*change); });
+    add(header, priority, [=](const LearningNumbers& n) { return change_cell(n, n.change.*change); });
   };
-  const auto of_both = [&](const std::string& header, int spare, double LearningNumbers::*base,
+  const auto of_both = [&](const std::string& header, int priority, double LearningNumbers::*base,
                            double LearningNumbers::*next, double factor, int digits) {
-    add(header, spare, [=](const LearningNumbers& n) {
+    add(header, priority, [=](const LearningNumbers& n) {
       const auto text = [&](double value) { return value > 0.0 ? fixed(value * factor, digits) : kNone; };
       return cat(text(n.*base), " / ", text(n.*next));
     });
   };
-  columns.add({"workload", Align::left, 6}, [](const ComparedRow& row) { return row.workload; });
+  columns.add({.title = "workload", .align = Align::left, .priority = 6},
+              [](const ComparedRow& row) { return row.workload; });
   add("loss", 7, [](const LearningNumbers& n) { return number_text(n.loss); });
   add("seeds", 0, [](const LearningNumbers& n) { return std::to_string(n.change.seeds); });
   add("reached by", 5, [](const LearningNumbers& n) {
@@ -118,9 +119,9 @@ Table table_of(const Comparison& comparison) {
   Columns<ComparedRow> columns;
   columns.add_text("rung", [](const ComparedRow& row) { return row.variant; });
   if (is_repeated(comparison))
-    columns.add("time", [](const ComparedRow& row) { return std::to_string(row.repetition); });
+    columns.add({"time"}, [](const ComparedRow& row) { return std::to_string(row.repetition); });
   (is_of_learning(comparison) ? add_learning_columns : add_step_columns)(columns, comparison);
-  columns.add({"verdict", Align::left, 0, true}, [](const ComparedRow& row) {
+  columns.add({.title = "verdict", .align = Align::left, .reasons = true}, [](const ComparedRow& row) {
     return cat(name_of(row.verdict), row.reason.empty() ? "" : ": " + row.reason);
   });
   return columns.table(comparison.rows);

@@ -176,13 +176,13 @@ Table table_of(const Series& series) {
   for (const HistoryPoint& p : series.points)
     if (const auto& ms = p.median_step_ms; ms.interval)
       fewest = fewest == 0 ? ms.rounds : std::min(fewest, ms.rounds);
-  Table table({{"time", Align::left},
-               {"commit", Align::left},
-               {"median", Align::right, 0, false, "ms"},
+  Table table({{.title = "time", .align = Align::left},
+               {.title = "commit", .align = Align::left},
+               {.title = "median", .unit = "ms"},
                {interval_name(fewest)},
-               {"level", Align::right, 0, false, "ms", "the median between two changes"},
-               {"change", Align::right, 0, false, "", "of the level, or of an outlier off it"},
-               {"file", Align::left}});
+               {.title = "level", .unit = "ms", .meaning = "the median between two changes"},
+               {.title = "change", .meaning = "of the level, or of an outlier off it"},
+               {.title = "file", .align = Align::left}});
   for (size_t i = 0; i < series.points.size(); ++i) {
     const HistoryPoint& p = series.points[i];
     table.add({p.time, short_commit(p.commit), sized(p.median_step_ms.value), interval_text(p.median_step_ms),

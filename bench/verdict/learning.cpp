@@ -186,9 +186,6 @@ LearningNumbers learning_numbers(const Rounds& base, const Rounds& next, double 
     for (const auto& [was, is] : pairs_of(times->base, times->next)) add_times(*was, *is);
 
   numbers.change = times ? learning_change(pairs, log_times) : learning_change(pairs);
-  for (const auto& [side, seeds] : {std::pair("BASE", &before), std::pair("NEW", &after)})
-    if (seeds->size() > 1 && ignores_seed(*seeds))
-      numbers.no_interval = cat(side, " learns the same to the bit from several seeds: it ignores its seed");
   numbers.base_steps = geometric_mean(base_steps);
   numbers.next_steps = geometric_mean(next_steps);
   numbers.base_ms = geometric_mean(base_ms);
@@ -202,7 +199,10 @@ LearningNumbers learning_numbers(const Rounds& base, const Rounds& next, double 
       numbers.more.push_back({percent, needed - std::min(needed, pairs.size())});
     }
   }
-  if (!numbers.no_interval.empty()) numbers.forget_interval(numbers.no_interval);
+  for (const auto& [side, seeds] : {std::pair("BASE", &before), std::pair("NEW", &after)})
+    if (ignores_seed(*seeds))
+      numbers.forget_interval(
+          cat(side, " learns the same to the bit from several seeds: it ignores its seed"));
   return numbers;
 }
 
