@@ -483,7 +483,8 @@ TEST_F(RunnerTest, ReportsThatMakeNoSenseAreCrashes) {
   EXPECT_TRUE(says(crash("head -c 3000000 /dev/urandom >&3"), {"event stream: '"}));
   EXPECT_TRUE(says(crash("i=3"), {"step 3", "step 0"}));
   EXPECT_TRUE(says(crash(R"(say '{"event":"step","step":"0"}')"), {"whole number", "'step'"}));
-  EXPECT_TRUE(says(crash(R"(say '{"event":"step","step":9223372036854775808}')"), {"whole number", "'step'"}));
+  EXPECT_TRUE(
+      says(crash(R"(say '{"event":"step","step":9223372036854775808}')"), {"whole number", "'step'"}));
   EXPECT_TRUE(says(crash(R"(say '{"event":"step","step":0}')"), {"number", "'step_ms'"}));
   EXPECT_TRUE(says(crash(R"(say '{"event":"step","step":0,"step_ms":-4}')"), {"took -4 ms"}));
   EXPECT_TRUE(says(crash(R"(say '{"event":"step","step":0,"step_ms":1e999}')"), {":1e999}'"}));
@@ -530,8 +531,10 @@ TEST_F(RunnerTest, AWrongFieldIsNamedWithItsEvent) {
     return measure().reason;
   };
   EXPECT_TRUE(says(reason(R"({"event":"step","step":2})"), {"step 2", "number", "'step_ms'"}));
-  EXPECT_TRUE(says(reason(R"({"event":"step","step":2,"step_ms":1,"lr":"x"})"), {"step 2", "number", "'lr'"}));
-  EXPECT_TRUE(says(reason(R"({"event":"eval","step":"2","val_loss":1})"), {"eval", "whole number", "'step'"}));
+  EXPECT_TRUE(
+      says(reason(R"({"event":"step","step":2,"step_ms":1,"lr":"x"})"), {"step 2", "number", "'lr'"}));
+  EXPECT_TRUE(
+      says(reason(R"({"event":"eval","step":"2","val_loss":1})"), {"eval", "whole number", "'step'"}));
   EXPECT_TRUE(says(reason(R"({"event":"eval","step":2,"val_loss":1e300})"), {"eval", "val_loss"}));
   EXPECT_TRUE(says(reason(R"({"event":"end","memory_bytes":{"live_peak":-5}})"), {"end", "-5", "live_peak"}));
   EXPECT_TRUE(says(reason(R"({"event":"error","reason":"x"})"), {"error", "string", "'status'"}));
