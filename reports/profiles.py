@@ -5,6 +5,8 @@ from pathlib import Path
 
 from schema import ResultsError, kind_of, named, plain
 
+COUNTERS = "dram_read_bytes", "dram_written_bytes", "l2_bytes", "instructions"
+
 
 @dataclass
 class Op:
@@ -49,6 +51,8 @@ class Profile:
     source_hash: str = ""
     label: str = ""  # what tells the profile from others beside it: workload, device, file
     timeline: list[Stretch] = field(default_factory=list)  # of the last traced step
+    tokens: int = 0  # of a step
+    counters: dict[str, float] = field(default_factory=dict)  # of a step: bytes by field, and instructions; empty: not counted
 
     @property
     def title(self) -> str:
@@ -65,6 +69,7 @@ def read(path: Path, data: dict) -> Profile:
         raise ResultsError(f"{path}: no profile but a {plain(kind_of(data))}")
     profile = data["profile"]
     config, ceilings = profile["config"], profile["ceilings"]
+    counted = profile.get("counters", {}).get("kernel_types", [])
     ops = [Op(plain(row["op"]), plain(row["math"] or ""), row.get("count", 1), row["ms"], row.get("floor_ms"),
               row.get("percent_of_gap"), row["intensity"] or 0, row["tflops"]) for row in profile["ops"]]
     if not all(op.intensity > 0 and (op.tflops or 0) > 0 for op in ops if op.math and op.ms > 0):
@@ -84,7 +89,9 @@ def read(path: Path, data: dict) -> Profile:
         name=plain(data.get("report", {}).get("name", path.name)),
         source_hash=profile.get("source_hash", ""),
         timeline=[Stretch(plain(row["phase"]), plain(row["type"]), row["start_ms"], row["ms"])
-                  for row in profile.get("timeline", []) if row["ms"] > 0])
+                  for row in profile.get("timeline", []) if row["ms"] > 0],
+        tokens=config["B"] * config["T"],
+        counters={name: sum(row[name] for row in counted) for name in COUNTERS if counted})
 
 
 def _by_name(peaks: dict[str, float]) -> dict[str, float]:

@@ -5,7 +5,7 @@ others than the published ones, the reason as `apart`; then `tables`, in the
 source's order, and `not_applicable`, what our results can't stand beside, with `why`. What a table says of device, B,
 T, metric, unit, devices and kind holds for its rows unless a row says otherwise. A row's `ours` names our counterpart
 beside it, according to the table's `quantity`: a rung or peer; a pair of them to form a ratio from; files to count the
-lines of; phases, kernel types or ops of our profile; or null. A row of PyTorch's numbers has a peer as `ours`, and
+lines of; phases, kernel types, ops or counters of our profile; or null. A row of PyTorch's numbers has a peer as `ours`, and
 further counterparts, such as our rungs, in a list `beside`: a column each. Gains are judged by the first column of
 which anything is measured. `reference` names the row that ratios are against, by default the first; `ratios` is false
 where there is none to form; `cumulative` rows are judged against the row above too. `model` is ours where that isn't
@@ -77,12 +77,13 @@ OF_PAIR: dict[str, tuple[Callable[[float], float], Callable[[float], float]]] = 
 }
 
 
-# For each quantity of a profile: the function that gives ms by phase, kernel type or op. Tables show shares of these
-# sums, since ms don't compare across devices.
+# For each quantity of a profile: the function that gives ms by phase, kernel type or op, or counters. Tables show shares
+# of the ms, which don't compare across devices, and counters for as many tokens as the source's.
 OF_PROFILE: dict[str, Callable[[Profile], dict[str, float]]] = {
     "phases": lambda profile: profile.phases,
     "kernel_types": lambda profile: {name: ms for name, (ms, _) in profile.kernel_types.items()},
     "op_tflops": lambda profile: {op.name: op.ms for op in profile.ops if op.tflops},
+    "counters": lambda profile: profile.counters,
 }
 
 
@@ -472,10 +473,18 @@ def _beside_profile(table: dict, quantity: str, profiles: Sequence[Profile], sho
     profile = min((one for one in profiles if one.workload.startswith("gpt2,") and sum(parts_of(one).values()) > 0),
                   key=lambda one: (sources.LADDER.get(one.rung, {}).get("math") == "fp8", one.ms), default=None)
     if profile is None:
-        shown.missing = "no profile of gpt2 was given"
+        shown.missing = f"no profile of gpt2 {'with --counters ' if quantity == 'counters' else ''}was given"
         return
     shown.ours_setting = f"{profile.device}, {profile.workload}, profile of {profile.rung}"
     parts = parts_of(profile)
+    if quantity == "counters":
+        shown.ours_setting += ", for as many tokens"
+        as_many = table["B"] * table["T"] / profile.tokens
+        for row, line in zip(table["rows"], shown.lines):
+            if row["ours"]:
+                unit = 1e9 if row.get("unit") == "1e9" else GIB
+                line.columns = [Ours(" + ".join(row["ours"]), figures(sum(map(parts.get, row["ours"])) * as_many / unit))]
+        return
     if quantity == "op_tflops":
         rates = {op.name: op.tflops for op in profile.ops if op.tflops}
         for row, line in zip(table["rows"], shown.lines):

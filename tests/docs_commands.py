@@ -60,9 +60,8 @@ ADDED_TO_OWN = {"run": f"{SHORT} --overwrite", "ablate": f"{SHORT} --overwrite",
 ALSO = {"gate": {1, 3}, "compare": {1, 3}, "certify": {3, 4}, "overhead": {1, 3}, "run": {3}, "tune": {3}}
 
 PARTS = [{"name": "ladder", "command": f"run --rungs 00,13 --batch 2 {SHORT}"},
-         {"name": "profile_13", "command": "profile 13 --batch 2"},
-         *({"name": name, "command": f"run --rungs 13,15 --devices {{devices}} --batch 2 {SHORT}", "devices": 2}
-           for name in ("devices", "devices_peers"))]
+         {"name": "profile_13", "command": "profile 13 --batch 2 --counters"},
+         {"name": "devices", "command": f"run --rungs 13,15 --devices {{devices}} --batch 2 {SHORT}", "devices": 2}]
 
 
 def blocks(page: Path) -> list[str]:

@@ -1836,6 +1836,7 @@ TEST_F(HarnessCliCampaign, RefusesAPlanThatMakesNoSenseBeforeAnyRun) {
   const Outcome ours = stepladder("campaign --backend cpu --dry-run");
   EXPECT_TRUE(ended(ours, 0, {}, {"days", "--parts", "--plan"}));
   EXPECT_FALSE(has(ours.out, "H200")) << "that measured another model: " << ours.out;
+  EXPECT_TRUE(has(ours.out, "stepladder profile 00 --preset")) << "a CPU has no --counters: " << ours.out;
   const std::string as_kept = "campaign --backend cpu --preset gpu-quick --dry-run --parts energy_16";
   const std::string alone = stepladder(as_kept).out, beside = stepladder(as_kept + " --peer pytorch").out;
   EXPECT_TRUE(has(alone, "unknown how long; on an NVIDIA H200 ")) << alone;

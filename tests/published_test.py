@@ -37,8 +37,8 @@ def ours(ladder, device="NVIDIA H200", B=16, T=1024):
     return results.Results(device, "cuda", [workload])
 
 
-def table(source, title, measured):
-    tables = next(one.tables for one in published.reproduce(measured) if one.name == source)
+def table(source, title, measured, traced=()):
+    tables = next(one.tables for one in published.reproduce(measured, traced) if one.name == source)
     return next(one for one in tables if one.title == title)
 
 
@@ -52,6 +52,7 @@ def columns(one):
 
 FILE = published.ROOT / "reports/h200/results.jsonl.gz"
 PROFILE = profiles.read(FILE, next(part["result"] for part in kept.parts(FILE) if part["name"] == "profile_13"))
+COUNTED = replace(PROFILE, counters=dict(zip(profiles.COUNTERS, (64 * 2**30, 32 * 2**30, 256 * 2**30, 4e9))))
 GUNTON = ("gunton-2024-07", "Step time on an A100")
 
 
@@ -79,7 +80,7 @@ class Rows(unittest.TestCase):
                         if one["quantity"] == "lines":
                             self.assertTrue(list(published.ROOT.glob(name)), name)
                         elif one["quantity"] in published.OF_PROFILE:
-                            self.assertIn(name, published.OF_PROFILE[one["quantity"]](PROFILE))
+                            self.assertIn(name, published.OF_PROFILE[one["quantity"]](COUNTED))
                         else:
                             self.assertIn(name, ladder)
 
@@ -314,6 +315,14 @@ class Beside(unittest.TestCase):
         rate = (forward.ms * forward.tflops + backward.ms * backward.tflops) / (forward.ms + backward.ms)
         self.assertEqual(one.lines[0].ours.value, published.figures(rate))
         self.assertTrue(min(forward.tflops, backward.tflops) < rate < max(forward.tflops, backward.tflops))
+
+    def test_counters_stand_beside_a_profile_s_totals_for_as_many_tokens(self):
+        totals = table("llmc-2024-05-03", "Profile: totals of a step", [], [COUNTED])
+        of = {line.columns[0].name: line.columns[0].value for line in totals.lines}
+        self.assertEqual(PROFILE.tokens, 16 * 1024)  # the source's are 24 x 1024
+        self.assertEqual(of, {"": "", "dram_read_bytes": "96.00", "dram_written_bytes": "48.00", "l2_bytes": "384.0",
+                              "instructions": "6.000"})
+        self.assertIn("--counters", table("llmc-2024-05-03", "Profile: totals of a step", [], [PROFILE]).missing)
 
     def test_a_profile_in_8_bits_gives_way_to_a_slower_one(self):
         fp8 = replace(PROFILE, rung="fp8", ms=PROFILE.ms / 2)

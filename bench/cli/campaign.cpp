@@ -19,6 +19,7 @@
 #include "bench/results/file.h"
 #include "bench/results/json.h"
 #include "bench/run/child.h"
+#include "bench/run/counters.h"
 #include "bench/run/machine.h"
 #include "bench/run/placeholders.h"
 #include "bench/run/progress.h"
@@ -170,7 +171,16 @@ void check_command(const std::vector<std::string>& words, std::vector<Command> c
   carry_out_here(words, commands);
 }
 
-PlannedPart part_from(const Json& json, const CampaignOptions& options, int64_t devices_here) {
+/// Whether a profile's --counters can be counted here.
+bool can_count(const DeviceProbe& probe) try {
+  if (probe.device.backend == "cpu") return false;
+  find_ncu();
+  return true;
+} catch (const InputError&) {
+  return false;
+}
+
+PlannedPart part_from(const Json& json, const CampaignOptions& options, const DeviceProbe& probe) {
   if (!json.is_object()) throw InputError("is no object");
   check_keys(json, {"name", "about", "command", "devices", "peers"});
   PlannedPart part{.name = text_at(json, "name"), .about = text_at(json, "about"), .words = {}};
@@ -189,8 +199,9 @@ PlannedPart part_from(const Json& json, const CampaignOptions& options, int64_t 
     throw InputError("-h is not for a part to say");
   part.devices = field_if<int64_t>(json, "devices").value_or(1);
   if (part.devices < 1) throw InputError("\"devices\" is how many it needs");
-  part.counts = device_counts(devices_here);
+  part.counts = device_counts(probe.devices);
   const bool peers = field_if<bool>(json, "peers").value_or(true);
+  if (!can_count(probe)) std::erase(part.words, "--counters");  // the profile is worth having without
   part.words = with_shared(std::move(part.words), *measures, peers, options);
   check_command(part.line(), commands);
   own_limit_s(part.words);
@@ -211,7 +222,7 @@ void choose(std::vector<PlannedPart>& parts, const CampaignOptions& options) {
 }
 
 /// The parts in the plan's file. Throws InputError naming the file, the part and what is wrong with it.
-std::vector<PlannedPart> parts_of(const CampaignOptions& options, int64_t devices_here) {
+std::vector<PlannedPart> parts_of(const CampaignOptions& options, const DeviceProbe& probe) {
   const std::string path = here_or_shared(options.plan);
   const Json json = load_json_of("a campaign's plan, a list of parts", path, &Json::is_array);
   if (json.empty()) throw InputError(cat(path, ": is an empty list, which is no campaign's plan"));
@@ -222,7 +233,7 @@ std::vector<PlannedPart> parts_of(const CampaignOptions& options, int64_t device
       return InputError(cat(path, ": part ", i + 1, name.empty() ? "" : cat(" (", name, ")"), ": ", what));
     };
     try {
-      parts.push_back(part_from(json[i], options, devices_here));
+      parts.push_back(part_from(json[i], options, probe));
     } catch (const InputError& e) {
       throw wrong(e.what());
     }
@@ -525,7 +536,7 @@ int campaign(CampaignOptions& options) {
   const DeviceProbe probe = require_device(options.measure.rung.backend, options.measure.rung.device);
   options.measure.preset = preset_for(options.measure.preset, probe.device).name;  // once, for all parts
   const Ladder ladder = ladder_at(options.measure.ladder);
-  std::vector<PlannedPart> parts = parts_of(options, probe.devices);
+  std::vector<PlannedPart> parts = parts_of(options, probe);
   if (!options.dry_run) check_built(parts);
   const bool own = !ladder.built_in();
   Campaign campaign(options, std::move(parts), probe, own ? commit_of(ladder) : "",

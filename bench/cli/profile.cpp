@@ -166,7 +166,7 @@ int trace(ProfileOptions& options) {
                      {"backend", run.backend},
                      {"config", run.config}};
   file["profile"].update(run.profile);
-  std::optional<Error> uncounted;  // error of counting, thrown after the profile is written
+  std::optional<Error> uncounted;  // error of counting, told after the profile is written
   if (ncu) {
     try {
       file["profile"]["counters"] = counters(*ncu, options, workload, rung, kept, run.profile);
@@ -183,8 +183,9 @@ int trace(ProfileOptions& options) {
     out.add_profile(file["profile"]);
     out.finish();
   }
-  if (uncounted) throw Error(*uncounted);
-  return kExitOk;
+  if (!uncounted) return kExitOk;
+  notice(cat("error: ", uncounted->what()));
+  return uncounted->code();
 }
 
 /// Traces the rung. If the profile was to become a part of a file and fails, the file's part records that.
