@@ -298,8 +298,8 @@ def draw_gain(ax, y: float, kind: str, gain: Gain) -> None:
 
 
 def draw_ablation(data: Results):
-    """Of each rung or switch its gain in the ladder, joined to what the tuned trainer loses without it, and what it gives
-    the baseline alone; each with its interval over rounds. Where a loss was to be reached, gains are of the seconds to
+    """Draws the gain of each rung or switch in the ladder, joined to what the tuned trainer loses without it, and what it
+    gives the baseline alone; each with its interval over rounds. Where a loss was to be reached, gains are of the seconds to
     it. What could not be measured is a word, never a point; the table of ablations says why."""
     if not data.ablations:
         return ("no switch was left out or taken alone: a ladder file with switches can be ablated" if data.of_others else

@@ -58,9 +58,9 @@ std::string bash_script(const std::vector<Command>& commands) {
 [ -z "${ZSH_VERSION-}" ] || { autoload -U +X bashcompinit && bashcompinit; }
 _stepladder() {
   local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} words= first=
-  # Of --option=value bash makes three words.
+  # bash splits --option=value into three words.
   if [ "$word" = = ]; then word=; elif [ "$before" = = ]; then before=${COMP_WORDS[COMP_CWORD-2]}; fi
-  # The last of a list.
+  # Only the last item of a list is completed.
   case $word in *,*) first=${word%,*}, ;; esac
   case ${COMP_WORDS[1]} in
 )",
