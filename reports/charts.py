@@ -298,7 +298,7 @@ def draw_gain(ax, y: float, kind: str, gain: Gain) -> None:
 
 
 def draw_ablation(data: Results):
-    """Draws the gain of each rung or switch in the ladder, joined to what the tuned trainer loses without it, and what it
+    """The gain of each rung or switch in the ladder, joined to what the tuned trainer loses without it, and what it
     gives the baseline alone; each with its interval over rounds. Where a loss was to be reached, gains are of the seconds to
     it. What could not be measured is a word, never a point; the table of ablations says why."""
     if not data.ablations:
