@@ -5,6 +5,7 @@ from pathlib import Path
 
 from schema import ResultsError, kind_of, named, plain
 
+# Fields of a profile's counters, each summed over the types of kernels.
 COUNTERS = "dram_read_bytes", "dram_written_bytes", "l2_bytes", "instructions"
 
 

@@ -180,7 +180,7 @@ bool can_count(const DeviceProbe& probe) try {
   return false;
 }
 
-PlannedPart part_from(const Json& json, const CampaignOptions& options, const DeviceProbe& probe) {
+PlannedPart part_from(const Json& json, const CampaignOptions& options, int64_t devices_here) {
   if (!json.is_object()) throw InputError("is no object");
   check_keys(json, {"name", "about", "command", "devices", "peers"});
   PlannedPart part{.name = text_at(json, "name"), .about = text_at(json, "about"), .words = {}};
@@ -199,9 +199,8 @@ PlannedPart part_from(const Json& json, const CampaignOptions& options, const De
     throw InputError("-h is not for a part to say");
   part.devices = field_if<int64_t>(json, "devices").value_or(1);
   if (part.devices < 1) throw InputError("\"devices\" is how many it needs");
-  part.counts = device_counts(probe.devices);
+  part.counts = device_counts(devices_here);
   const bool peers = field_if<bool>(json, "peers").value_or(true);
-  if (!can_count(probe)) std::erase(part.words, "--counters");  // the profile is worth having without
   part.words = with_shared(std::move(part.words), *measures, peers, options);
   check_command(part.line(), commands);
   own_limit_s(part.words);
@@ -233,13 +232,17 @@ std::vector<PlannedPart> parts_of(const CampaignOptions& options, const DevicePr
       return InputError(cat(path, ": part ", i + 1, name.empty() ? "" : cat(" (", name, ")"), ": ", what));
     };
     try {
-      parts.push_back(part_from(json[i], options, probe));
+      parts.push_back(part_from(json[i], options, probe.devices));
     } catch (const InputError& e) {
       throw wrong(e.what());
     }
     if (std::ranges::count(parts, name, &PlannedPart::name) > 1) throw wrong("another part has that name");
   }
   choose(parts, options);
+  // Where nothing counts, a profile is worth having without counters.
+  const auto counts = [](const PlannedPart& part) { return has_option(part.words, "counters"); };
+  if (std::ranges::any_of(parts, counts) && !can_count(probe))
+    for (PlannedPart& part : parts) std::erase(part.words, "--counters");
   return parts;
 }
 

@@ -261,8 +261,7 @@ void set_until(Plan& plan, const MeasureOptions& options) {
     if (!options.steps || options.rounds || options.until_ci)
       throw InputError(
           "--seeds N says how many runs there are, --steps how long each is, both beforehand: give --steps, "
-          "and "
-          "leave --rounds and --until-ci out");
+          "and leave --rounds and --until-ci out");
     plan.settings.until_loss = 0.0;  // no loss is that low
     plan.settings.shuffle = true;    // else the order of the data ignores the seed
     if (plan.settings.eval_every == 0) plan.settings.eval_every = static_cast<int>(plan.settings.steps);

@@ -118,6 +118,7 @@ struct ResultRow {
     std::vector<Speedup> peers;  // a rung's counterparts: "pytorch/02_tf32" for 02_tf32, "llmc" for all
   };
   std::optional<Numbers> numbers;
+  /// Whether reports may claim something from its numbers.
   bool claimable() const { return numbers && !disturbed(); }
   /// What training until a loss took; null where there are no numbers, or no loss was asked for.
   const TimeToLoss* to_loss() const { return numbers && numbers->to_loss ? &*numbers->to_loss : nullptr; }

@@ -69,8 +69,7 @@ class Writer {
 
  private:
   /// A column run-length encoded, {"values": [61, 60], "times": [3, 2]} for [61, 61, 61, 60, 60]; the column
-  /// itself where that has as many items. Whole numbers lose their ".0", which reading
-  /// doesn't need.
+  /// itself where that has as many items. Whole numbers lose their ".0", which reading doesn't need.
   static Json run_length_encoded(Json column) {
     Json values = Json::array();
     std::vector<size_t> times;

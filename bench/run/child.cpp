@@ -244,6 +244,16 @@ struct Stream {
   std::string pending;
 };
 
+/// fork() without the handlers that libraries have registered: the child makes async-signal-safe calls only.
+/// OpenBLAS's handler ends its threads, and waits forever where one lacks the memory to start again.
+pid_t plain_fork() {
+#if __GLIBC_PREREQ(2, 34)
+  return ::_Fork();
+#else
+  return ::fork();
+#endif
+}
+
 /// A process of a job, from its start to its end. The destructor kills its group.
 class Member {
  public:
@@ -264,9 +274,7 @@ class Member {
                          null.get(),
                          failure.write.get(),
                          process.folder.c_str()};
-    // Without the handlers that libraries have registered for fork(): the child makes async-signal-safe calls
-    // only. OpenBLAS's handler ends its threads, and waits forever where one lacks the memory to start again.
-    pid_ = ::_Fork();
+    pid_ = plain_fork();
     if (pid_ < 0) fail("cannot start a process");
     if (pid_ == 0) birth.run();
     ::setpgid(pid_, pid_);  // in parent and child, since either may run first

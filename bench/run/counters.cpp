@@ -84,8 +84,7 @@ Ncu find_ncu() {
   }
   throw InputError(
       "--counters: no ncu on PATH, in CUDA_HOME, /usr/local/cuda/bin or /opt/nvidia/nsight-compute: install "
-      "Nsight "
-      "Compute, which CUDA's toolkit has, or put its folder on PATH");
+      "Nsight Compute, which CUDA's toolkit has, or put its folder on PATH");
 }
 
 std::vector<KernelCounters> kernel_counters(const std::vector<std::string>& lines) {
@@ -127,27 +126,13 @@ std::vector<KernelCounters> count_kernels(const Ncu& ncu, const std::vector<std:
                                           int64_t number, double timeout_s) {
   const std::string metrics = join(texts_of(kMetrics, &Metric::name), ",");
   // Clocks and caches stay as they are in a run. The kernels of a CUDA graph are counted one by one.
-  std::vector<std::string> line = {ncu.path,
-                                   "--csv",
-                                   "--page",
-                                   "raw",
-                                   "--print-units",
-                                   "base",
-                                   "--print-kernel-base",
-                                   "function",
-                                   "--metrics",
-                                   metrics,
-                                   "--clock-control",
-                                   "none",
-                                   "--cache-control",
-                                   "none",
-                                   "--graph-profiling",
-                                   "node",
-                                   "--nvtx",
-                                   "--nvtx-include",
-                                   "step/",
-                                   "--range-filter",
-                                   cat("::", number)};
+  std::vector<std::string> line = {ncu.path};
+  append(line,
+         split(cat("--csv --page raw --print-units base --print-kernel-base function --metrics ", metrics,
+                   " --clock-control none --cache-control none --graph-profiling node --nvtx "
+                   "--nvtx-include step/ --range-filter ::",
+                   number),
+               ' '));
   append(line, command);
   std::vector<std::string> said;
   const ChildEnd end = run_child(line, Channel::out, timeout_s, [&](std::string_view text) {

@@ -333,6 +333,23 @@ void judge(ComparedRow& row, bool may_pass) {
   row.reason = join(reasons, "; ");
 }
 
+/// Sets of each quantity whether it is certainly more, or less, by Holm's test over all of them.
+void mark_certain(std::vector<ComparedRow>& rows, double alpha) {
+  std::vector<ComparedQuantity*> tested;
+  std::vector<PairedChange> changes;
+  for (ComparedRow& row : rows) {
+    if (!row.numbers) continue;
+    for (ComparedQuantity& quantity : row.numbers->quantities) {
+      tested.push_back(&quantity);
+      changes.push_back(quantity.change.value_or(PairedChange{}));
+    }
+  }
+  const std::vector<bool> more = certain_by(changes, alpha, &PairedChange::p_slower),
+                          less = certain_by(changes, alpha, &PairedChange::p_faster);
+  for (size_t i = 0; i < tested.size(); ++i)
+    tested[i]->certain = more[i], tested[i]->certainly_less = less[i];
+}
+
 // ---- learning
 
 /// Why neither FASTER nor SLOWER holds, and with how many seeds more one would.
@@ -401,23 +418,6 @@ void judge_learning(std::vector<ComparedRow>& rows, double alpha) {
                        change.seeds - change.base_missed, " of BASE and ", change.seeds - change.next_missed,
                        " of NEW");
   }
-}
-
-/// Sets of each quantity whether it is certainly more, or less, by Holm's test over all of them.
-void mark_certain(std::vector<ComparedRow>& rows, double alpha) {
-  std::vector<ComparedQuantity*> tested;
-  std::vector<PairedChange> changes;
-  for (ComparedRow& row : rows) {
-    if (!row.numbers) continue;
-    for (ComparedQuantity& quantity : row.numbers->quantities) {
-      tested.push_back(&quantity);
-      changes.push_back(quantity.change.value_or(PairedChange{}));
-    }
-  }
-  const std::vector<bool> more = certain_by(changes, alpha, &PairedChange::p_slower),
-                          less = certain_by(changes, alpha, &PairedChange::p_faster);
-  for (size_t i = 0; i < tested.size(); ++i)
-    tested[i]->certain = more[i], tested[i]->certainly_less = less[i];
 }
 
 /// Adds what a reader of verdicts on learning has to know: intended changes, equal curves, and where times
@@ -548,8 +548,8 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
     }
     for (const std::string& reason : {failure(*is, "NEW"), failure(*was, "BASE")})
       if (!reason.empty()) row.reason += (row.reason.empty() ? "" : "; ") + reason;
-    // Runs until a loss are not compared by loss: each learns until it reaches the loss.
     const double tolerance = tolerance_of(row.variant, ladder);
+    // Runs until a loss are not compared by loss: each learns until it reaches the loss.
     if (row.reason.empty() && !limits.until_loss && !number_at(next.plan, "until_loss") &&
         learns_as_base(row, *was, *is, tolerance) == Learns::not_shown)
       add_once(not_shown, row.variant);
