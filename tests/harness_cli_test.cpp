@@ -1170,6 +1170,13 @@ TEST_F(HarnessCli, APresetMayBeOfAnotherLadder) {
   EXPECT_EQ(file["plan"]["model"], "raschka-pytorch") << "which is no model of ours";
   ASSERT_EQ(file["variants"].size(), 2u);
   EXPECT_EQ(file["variants"][1]["variant"], "09_vocab50304");
+
+  write_file(folder_ / "plan.json", R"([{"name": "theirs", "command":
+"run --preset raschka-pytorch --rungs 00 --batch 4 --seq 8 --steps 2 --warmup 1 --rounds 1"}])");
+  for (const char* said : {"[1/1]", "theirs: done"})
+    EXPECT_TRUE(ended(stepladder("campaign --plan plan.json --python ./python --backend cpu --data data.bin "
+                                 "--out parts.jsonl"),
+                      0, {}, {said}));
 }
 
 TEST_F(HarnessCli, ARunThatEndsBeforeItsStartInOneRoundFailsItsRow) {

@@ -84,15 +84,21 @@ bool has_option(const std::vector<std::string>& words, const std::string& name) 
   return std::ranges::any_of(words, [&](const std::string& word) { return is_option(word, name); });
 }
 
+/// The value that a command line gives the option; the last one counts, empty is none.
+std::string value_of(const std::vector<std::string>& words, const std::string& name) {
+  std::string value;
+  for (size_t i = 0; i < words.size(); ++i)
+    if (is_option(words[i], name)) {
+      const size_t equals = words[i].find('=');
+      value = equals == std::string::npos ? words.at(i + 1) : words[i].substr(equals + 1);
+    }
+  return value;
+}
+
 /// Seconds of a part's own --max-time; infinite where it has none.
 double own_limit_s(const std::vector<std::string>& words) {
-  double limit = INFINITY;
-  for (size_t i = 0; i < words.size(); ++i)
-    if (is_option(words[i], kMaxTime)) {
-      const size_t equals = words[i].find('=');
-      limit = duration_s(equals == std::string::npos ? words.at(i + 1) : words[i].substr(equals + 1));
-    }
-  return limit;
+  const std::string limit = value_of(words, kMaxTime);
+  return limit.empty() ? INFINITY : duration_s(limit);
 }
 
 constexpr const char* kCounts =
@@ -131,6 +137,12 @@ struct PlannedPart {
   std::string title() const { return about.empty() ? name : cat(name, ": ", about); }
   std::string lacks() const { return cat("needs ", devices, " devices"); }
   bool profile() const { return words.front() == "profile"; }
+  /// The ladder of the part's trainers, which may be its preset's.
+  Ladder ladder() const {
+    MeasureOptions asked;
+    asked.ladder = value_of(words, "ladder"), asked.preset = value_of(words, "preset");
+    return asked.ladder_asked();
+  }
 
  private:
   std::vector<std::string> line(const std::string& list) const {
@@ -272,13 +284,8 @@ class Campaign {
  public:
   /// Reads what the results file has. Throws InputError for a damaged file and, except in a dry run, Error
   /// with kExitNotComparable for results of another commit or kind of device; with --overwrite neither.
-  Campaign(const CampaignOptions& options, std::vector<PlannedPart> parts, const DeviceProbe& probe,
-           std::string trainers_commit, std::vector<Program> trainers)
-      : options_(options),
-        parts_(std::move(parts)),
-        context_(machine_context(probe)),
-        trainers_commit_(std::move(trainers_commit)),
-        trainers_(std::move(trainers)) {
+  Campaign(const CampaignOptions& options, std::vector<PlannedPart> parts, const DeviceProbe& probe)
+      : options_(options), parts_(std::move(parts)), context_(machine_context(probe)) {
     try {
       look();
       for (const PlannedPart& part : parts_)
@@ -399,10 +406,13 @@ class Campaign {
                  kWayOut);
     require_same(what, "device", text_at(there.results.device(), "name"), device_name(), kWayOut);
     if (!own) return;
-    require_same(what, "the trainers' commit", text_at(context, "commit"), trainers_commit_, kWayOut);
+    const Ladder ladder = part.ladder();
+    require_same(what, "the trainers' commit", text_at(context, "commit"),
+                 ladder.built_in() ? "" : commit_of(ladder), kWayOut);
+    if (ladder.built_in()) return;
     // The plan may lack source hashes, or the sources may have changed since.
     const Json measured = there.results.plan.value("source_hashes", Json::object());
-    for (const Program& trainer : trainers_)
+    for (const Program& trainer : programs(ladder, {"all"}, {}, options_.measure.python))
       if (measured.contains(trainer.variant))
         require_same(what, cat("the sources of ", trainer.variant), measured[trainer.variant],
                      trainer.source_hash(), kWayOut);
@@ -523,10 +533,8 @@ class Campaign {
   }
 
   const CampaignOptions& options_;
-  std::vector<PlannedPart> parts_;     // all parts of the plan
-  const Json context_;                 // of this machine
-  const std::string trainers_commit_;  // commit of a ladder file's folder
-  const std::vector<Program> trainers_;
+  std::vector<PlannedPart> parts_;                                                  // all parts of the plan
+  const Json context_;                                                              // of this machine
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();  // when measuring began
   std::vector<Part> there_;                                                         // the parts in the file
   bool other_ = false;  // the file is of another build or device
@@ -541,15 +549,13 @@ int campaign(CampaignOptions& options) {
   const Ladder ladder = ladder_at(options.measure.ladder);
   std::vector<PlannedPart> parts = parts_of(options, probe);
   if (!options.dry_run) check_built(parts);
-  const bool own = !ladder.built_in();
-  Campaign campaign(options, std::move(parts), probe, own ? commit_of(ladder) : "",
-                    own ? programs(ladder, {"all"}, {}, options.measure.python) : std::vector<Program>());
+  Campaign campaign(options, std::move(parts), probe);
   const std::vector<std::string> problems = campaign.problems(probe.devices);
   if (!options.dry_run && !problems.empty())
     throw InputError(cat(problems.front(), "; --parts names others"));
   if (!options.dry_run) return campaign.carry_out(probe.devices);
   std::cout << campaign.listing(probe.devices) << std::flush;
-  if (options.plan == kCampaignPlan && !own && probe.device.backend == "cpu")
+  if (options.plan == kCampaignPlan && ladder.built_in() && probe.device.backend == "cpu")
     notice(
         "these parts are sized for a GPU, and there is none here: all of them take days. --parts LIST "
         "measures some, --plan FILE is one of your own");
