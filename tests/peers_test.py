@@ -488,6 +488,23 @@ class WithPytorch(Ladder):
             self.assertEqual((start["config"]["attention"], start["config"]["sdpa"]), (asked, "flash_attention"))
         self.refused(self.run_rung("09_flash_attention", "--attention", "cudnn"), 5, "unsupported", "cudnn")
 
+    def test_a_compiled_step_is_not_taken_from_another_backends_cache(self):
+        import torch
+        from pytorch_gpt2 import Batches, Config, Features, Trainer
+        from pytorch_ladder import MODELS
+        config = Config(2, 24, V=50257, **MODELS["gpt2-tiny"])
+        hyper = SimpleNamespace(accumulate=1, weight_decay=0.1, beta1=0.9, beta2=0.95, eps=1e-8, grad_clip=1.0)
+        windows = Windows([open_shard(self.folder / "data.bin")], config.B, config.T)
+        hits = torch._dynamo.utils.counters["aot_autograd"]
+        with mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=str(self.folder / "cache")):
+            for attention, cached in (("math", 0), ("flash", 0), ("flash", 1)):
+                torch.compiler.reset()
+                trainer = Trainer(config, Features(compile="default", flash=True, attention=attention), hyper, 0,
+                                  torch.device("cpu"))
+                before = hits["autograd_cache_hit"]
+                trainer.step(Batches(windows, trainer.device, pinned=False), 1e-4)
+                self.assertEqual(hits["autograd_cache_hit"] - before, cached, attention)
+
     def test_a_loss_that_is_reached_ends_training(self):
         code, _, events = self.run_rung("00_fp32_baseline", "--eval-every", "1", "--eval-batches", "1",
                                         "--until-loss", "20")

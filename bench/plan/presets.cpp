@@ -16,7 +16,7 @@ const std::vector<Preset>& presets() {
       {"gunton-a100", "gpt2", {16}, 1024, 40, 10, 3},    // as measured on an A100 by Gunton
       {"gunton-t4", "gpt2", {4}, 1024, 25, 5, 3},        // as measured on a T4 by Gunton
       {"raschka", "gpt2", {8}, 1024, 40, 10, 3},         // as measured by Raschka
-      {"raschka-pytorch", "gpt2", {8, 32}, 1024, 40, 10, 3, 16384, "raschka.json"},  // Raschka's model, steps
+      {"raschka-pytorch", "gpt2", {8}, 1024, 40, 10, 3, 16384, "raschka.json"},  // Raschka's model, steps
       {"pytorch-options", "gpt2", {16}, 1024, 80, 10, 3, 16384, "pytorch_options.json"},  // PyTorch's choices
       {"llmc", "gpt2", {32}, 1024, 40, 10, 3},     // as measured by llm.c
       {"h200", "gpt2", {16, 64}, 1024, 25, 5, 3},  // a small and a large batch on an H200

@@ -216,6 +216,8 @@ class Trainer:
         if features.compile:
             from torch._inductor import config as inductor  # the import takes a second, which eager rungs need not wait
             inductor.shape_padding = features.shape_padding
+            # PyTorch caches graphs, attention's kernels among them, without asking which backends were enabled.
+            torch.compiler.config.cache_key_tag = f"attention={features.attention}"
             self.forward = torch.compile(self.model, mode=features.compile, fullgraph=self.world_size == 1,
                                          dynamic=False)
 
