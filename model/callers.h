@@ -27,10 +27,12 @@ class Callers {
  public:
   using Clock = std::chrono::steady_clock;
   /// Whether the fields of a caller's first line show that it belongs to this job.
-  using Knows = std::function<bool(const std::vector<std::string>& hello)>;
-  using OnStranger = std::function<void(const std::string& from, const char* why)>;
-  Callers(Socket listening, Knows knows, OnStranger on_stranger)
-      : listening_(std::move(listening)), knows_(std::move(knows)), on_stranger_(std::move(on_stranger)) {
+  using BelongsToJob = std::function<bool(const std::vector<std::string>& hello)>;
+  using OnRejected = std::function<void(const std::string& from, const char* why)>;
+  Callers(Socket listening, BelongsToJob belongs_to_job, OnRejected on_rejected)
+      : listening_(std::move(listening)),
+        belongs_to_job_(std::move(belongs_to_job)),
+        on_rejected_(std::move(on_rejected)) {
     ::fcntl(listening_.get(), F_SETFL, O_NONBLOCK);  // a caller may be gone before it is taken
   }
 
@@ -53,64 +55,65 @@ class Callers {
     return first == callers_.end() ? Clock::time_point::max() : first->until;
   }
   /// The callers that belong to this job; call it after poll() on the descriptors that add_to() added.
-  std::list<Caller> look(std::span<const pollfd> fds) {
+  std::list<Caller> poll_callers(std::span<const pollfd> fds) {
     std::list<Caller> known;
     auto fd = fds.begin() + 1;
     for (auto caller = callers_.begin(); caller != callers_.end();) {
       const auto next = std::next(caller);
-      const bool stays = (fd++)->revents != 0 ? hear(*caller) : Clock::now() < caller->until;
+      const bool stays = (fd++)->revents != 0 ? read(*caller) : Clock::now() < caller->until;
       if (!stays && !caller->hello.empty())
         known.splice(known.end(), callers_, caller);
       else if (!stays)
-        send_away(caller);
+        reject(caller);
       caller = next;
     }
-    if (fds.front().revents != 0) take();
+    if (fds.front().revents != 0) accept();
     return known;
   }
-  void send_all_away() {
-    while (!callers_.empty()) send_away(callers_.begin());
+  void reject_all() {
+    while (!callers_.empty()) reject(callers_.begin());
   }
-  int sent_away() const { return sent_away_; }
+  int rejected() const { return rejected_; }
 
  private:
   static constexpr size_t kMost = 64;  // callers at once
 
   /// Reads from `caller`; false once it has identified itself, or no longer can.
-  bool hear(Caller& caller) const {
+  bool read(Caller& caller) const {
     const bool open = caller.socket.receive(caller.pending);
     const size_t end = caller.pending.find('\n');
     if (end == std::string::npos) return open;
     const auto fields = fields_of(caller.pending.substr(0, end));
-    if (!knows_(fields)) return false;
+    if (!belongs_to_job_(fields)) return false;
     caller.pending.erase(0, end + 1);
     caller.hello = fields;
     return false;
   }
-  void take() {
+  void accept() {
     Socket socket(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    // When descriptors run out, the oldest caller is sent away, which frees one for the next call of take().
+    // When descriptors run out, the oldest caller is sent away, which frees one for the next call of
+    // accept().
     const bool full = socket.open() ? callers_.size() >= kMost : errno == EMFILE || errno == ENFILE;
     if (full && callers_.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    if (full && !callers_.empty()) send_away(callers_.begin());
+    if (full && !callers_.empty()) reject(callers_.begin());
     if (!socket.open()) return;
     socket.prepare();
     const sockaddr_in from = peer_of(socket);
     callers_.push_back({std::move(socket), address_text(from), ntohs(from.sin_port)});
   }
-  void send_away(std::list<Caller>::iterator caller) {
-    ++sent_away_;
-    if (on_stranger_)
-      on_stranger_(cat(caller->from, ":", caller->port),
+  void reject(std::list<Caller>::iterator caller) {
+    ++rejected_;
+    if (on_rejected_)
+      on_rejected_(cat(caller->from, ":", caller->port),
                    caller->pending.empty() ? "said nothing" : "does not know the job's secret");
     callers_.erase(caller);
   }
 
   const Socket listening_;
-  const Knows knows_;
-  const OnStranger on_stranger_;
+  const BelongsToJob belongs_to_job_;
+  const OnRejected on_rejected_;
   std::list<Caller> callers_;
-  int sent_away_ = 0;
+  int rejected_ = 0;
 };
 
 }  // namespace stepladder

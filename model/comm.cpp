@@ -25,7 +25,7 @@ int number(const World& world, const char* name, int least, int most) {
   if (!value || *value < least || *value > most)
     throw InputError(cat("the environment variable ", name, " is ",
                          text.empty() ? "missing" : cat("'", text, "'"), ", must be from ", least, " to ",
-                         most, world.stray()));
+                         most, world.hint_without_launcher()));
   return *value;
 }
 
@@ -60,13 +60,13 @@ void refuse_other_launchers(World world, bool by_slurm) {
     const bool same = by_slurm && its_rank == std::to_string(world.rank) &&
                       (its_size.empty() || its_size == std::to_string(world.size));
     if (its_rank.empty() || its_size == "1" || same) continue;
-    world.told_by = rank;
+    world.launcher_variables = rank;
     throw InputError(
         cat("the environment variable ", rank, " says that this is rank ", its_rank,
             its_size.empty() ? "" : cat(" of ", its_size),
             " of a launcher that is not known here, and each of its processes would train alone: start them "
             "with Open MPI's mpirun, torchrun or srun, or set RANK, WORLD_SIZE and LOCAL_RANK of each",
-            world.stray()));
+            world.hint_without_launcher()));
   }
 }
 
@@ -90,8 +90,8 @@ Tensor part_of(const Tensor& x, int rank, int world) {
   return x.view({world, x.numel() / world})[rank];
 }
 
-std::string World::stray() const {
-  return secret.empty() ? cat("; unset ", told_by, " where there is no launcher") : "";
+std::string World::hint_without_launcher() const {
+  return secret.empty() ? cat("; unset ", launcher_variables, " where there is no launcher") : "";
 }
 
 World World::identity_from_environment() {
@@ -102,7 +102,7 @@ World World::identity_from_environment() {
     world.local_rank = number(world, local_rank, 0, world.rank);
   };
   if (!environment_variable("OMPI_COMM_WORLD_SIZE").empty()) {
-    world.told_by = "OMPI_COMM_WORLD_SIZE";
+    world.launcher_variables = "OMPI_COMM_WORLD_SIZE";
     read("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK");
     // Default address and port of rank 0, unless MASTER_ADDR and MASTER_PORT set them below.
     if (number(world, "OMPI_COMM_WORLD_LOCAL_SIZE", 1, world.size) == world.size) world.address = "127.0.0.1";
@@ -110,7 +110,7 @@ World World::identity_from_environment() {
   } else if (!environment_variable("RANK").empty() || !environment_variable("WORLD_SIZE").empty()) {
     read("RANK", "WORLD_SIZE", "LOCAL_RANK");
   } else if (is_step_of_ranks(environment_variable("SLURM_STEP_ID"))) {
-    world.told_by = "SLURM_STEP_ID";
+    world.launcher_variables = "SLURM_STEP_ID";
     read("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID");
     world.address = first_host(environment_variable("SLURM_STEP_NODELIST").empty()
                                    ? environment_variable("SLURM_NODELIST")
@@ -142,10 +142,11 @@ World World::from_environment() {
     world.port = number(world, "MASTER_PORT", 1, torchrun ? 65534 : 65535) + (torchrun ? 1 : 0);
   }
   if (world.address.empty())
-    throw InputError(
-        cat("the ranks are on several machines: set MASTER_ADDR to the host of rank 0", world.stray()));
+    throw InputError(cat("the ranks are on several machines: set MASTER_ADDR to the host of rank 0",
+                         world.hint_without_launcher()));
   if (world.port == 0)
-    throw InputError(cat("several ranks need a port to meet at: set MASTER_PORT", world.stray()));
+    throw InputError(
+        cat("several ranks need a port to meet at: set MASTER_PORT", world.hint_without_launcher()));
   return world;
 }
 

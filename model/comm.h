@@ -28,15 +28,15 @@ struct World {
   int local_rank = 0;     // among the ranks of this machine: picks the device
   std::string address{};  // where rank 0 listens
   int port = 0;
-  std::string secret{};                         // the job's secret; callers with another are sent away
-  std::string told_by = "RANK and WORLD_SIZE";  // the launcher's variables
+  std::string secret{};  // the job's secret; callers with another are sent away
+  std::string launcher_variables = "RANK and WORLD_SIZE";  // those that gave rank and size
 
   /// Index of this rank's device among the `devices` CUDA devices that this process sees: 0 where it sees
   /// one, as with srun --gpus-per-task=1, else the local rank. Throws InputError where several are too few.
   int device_among(int devices) const;
 
   /// For error messages: how to run without a launcher. "" in a job with a secret, which has a launcher.
-  std::string stray() const;
+  std::string hint_without_launcher() const;
 
   /// The world that the launcher's variables describe: mpirun (OMPI_COMM_WORLD_*), torchrun or the harness
   /// (RANK, WORLD_SIZE, LOCAL_RANK), srun (SLURM_*); a world of 1 where none does. MASTER_ADDR and

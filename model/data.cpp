@@ -333,8 +333,8 @@ bool is_validation(const std::string& path) {
 std::vector<std::string> files_in(const std::string& folder) {
   std::vector<std::string> files;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    const auto &path = entry.path(), &suffix = path.extension();
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const fs::path path = at->path(), suffix = path.extension();
     if ((suffix == ".bin" || suffix == ".npy") && !path.filename().string().starts_with('.'))
       files.push_back(path.string());
   }

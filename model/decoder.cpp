@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kLogits = 64;  // positions whose logits are in memory at a time
 
 /// The tensor of that name; empty where there is none.
-Tensor optional(const ParameterGroup& weights, const char* name) {
+Tensor find_or_empty(const ParameterGroup& weights, const char* name) {
   const auto found = std::ranges::find(weights.list(), name, &Parameter::name);
   return found == weights.list().end() ? Tensor{} : found->tensor;
 }
@@ -39,8 +39,8 @@ Decoder::Decoder(Ops& ops, Arena& arena, const Trainer& trainer)
   check(knows(trainer), "a decoder of ", trainer.architecture());
   const ParameterGroup& weights = trainer.tensors().weights;
   wte_ = weights.find("wte.weight");
-  wpe_ = optional(weights, "wpe.weight");
-  const Tensor untied = optional(weights, "lm_head.weight");
+  wpe_ = find_or_empty(weights, "wpe.weight");
+  const Tensor untied = find_or_empty(weights, "lm_head.weight");
   head_ = untied.shape.rank() > 0 ? untied : wte_;
   for (const auto& [tensor, name] : {std::pair(&ln1w_, "h.*.ln_1.weight"),
                                      {&ln1b_, "h.*.ln_1.bias"},

@@ -45,7 +45,7 @@ constexpr std::pair<int32_t, std::string_view> kLlmc[] = {
     {20240327, "llm.c's state to test against"},
     {20240328, "llm.c's tokenizer"},
     {kLlmcTokens, "llm.c's tokens"},
-    {20240522, "llm.c's evaluation (HellaSwag, MMLU)"},
+    {kLlmcEvaluation, "llm.c's evaluation (HellaSwag, MMLU)"},
     {20240527, "llm.c's optimizer state"},
     {20240801, "llm.c's tokens of Llama 3 (uint32)"},
     {20240803, "llm.c's Llama 3"},

@@ -13,8 +13,8 @@ struct FileKind {
   bool known() const { return !what.empty(); }
 };
 
-/// The first int32 of llm.c's weights and tokens.
-inline constexpr int32_t kLlmcWeights = 20240326, kLlmcTokens = 20240520;
+/// The first int32 of llm.c's weights, tokens and evaluations.
+inline constexpr int32_t kLlmcWeights = 20240326, kLlmcTokens = 20240520, kLlmcEvaluation = 20240522;
 
 /// The kind of a file that begins with `head`, if it is one that is often named by mistake: a Git LFS
 /// pointer, an HTML page, an archive, one of llm.c's, ... Raw tokens are unlikely to begin with such bytes.

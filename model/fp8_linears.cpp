@@ -124,7 +124,7 @@ void Fp8Linears::calibrate(Ops& ops, float largest, const std::function<void()>&
   ops(Download{&newest, history[0][0][0]});
   if (newest != 0.0F) return;
   ops(Zero{amax});
-  ops(Affine{amax[kGradient], amax[kGradient], 0.0F, largest});
+  ops(Affine{amax[kGradient], amax[kGradient], 0.0F, largest});  // each = largest
   update_scales(ops);
   for (int i = 0; i < 2; ++i) {
     pass();

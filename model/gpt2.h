@@ -76,8 +76,8 @@ inline constexpr const char* kGpt2 = "gpt2";
 /// A trainer's own tensors, as checkpoints, evaluation and tests reach them. Groups are the trainer's: they
 /// live as long as it does.
 struct TrainerTensors {
-  /// What a run is resumed from, in f32: parameters, and what the optimizer keeps beside them, such as
-  /// AdamW's moments m and v. Under fp16 and FP8 that is also loss_scaler or fp8_history.
+  /// What a run is resumed from, in f32: the parameters and the optimizer's states, such as AdamW's moments m
+  /// and v. With fp16 loss_scaler belongs to it too, with FP8 fp8_history.
   const ParameterGroup& params;
   std::vector<OptimizerState> states = {};
   /// The weights that forward and backward read, `params` themselves or a 16-bit copy, and the gradients.

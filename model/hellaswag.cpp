@@ -11,7 +11,7 @@
 namespace stepladder {
 namespace {
 
-constexpr int32_t kEvaluationMagic = 20240522, kEvaluationVersion = 1;
+constexpr int32_t kEvaluationVersion = 1;
 constexpr uint16_t kQuestion = 65535;  // begins each question
 
 /// The numbers of a question, one after another.
@@ -56,12 +56,12 @@ HellaSwag::HellaSwag(const std::string& path, int64_t V, int64_t T) {
   std::array<int32_t, 256> header{};
   std::ranges::copy(file.bytes().first(std::min(sizeof header, file.bytes().size())),
                     std::as_writable_bytes(std::span(header)).begin());
-  if (header[0] != kEvaluationMagic) {
+  if (header[0] != kLlmcEvaluation) {
     const FileKind kind = kind_of(file.text().substr(0, kFileHead));
     throw InputError(cat(path, ": is ", kind.known() ? kind.what : "something else",
                          ", not HellaSwag as llm.c's dev/data/hellaswag.py writes it; name that file"));
   }
-  const auto [magic, version, count] = std::tuple(header[0], header[1], header[2]);
+  const int32_t version = header[1], count = header[2];
   if (file.bytes().size() < sizeof header || version != kEvaluationVersion || count < 1)
     throw InputError(cat(path, ": damaged header: ", file.bytes().size(), " bytes, version ", version, ", ",
                          count, " questions; write it again with llm.c's dev/data/hellaswag.py"));

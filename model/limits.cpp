@@ -36,7 +36,7 @@ std::optional<Mappable> mappable_bytes() {
   return least;
 }
 
-void end_in_spite_of_limits() {
+void skip_exit_handlers_if_limited() {
   if (!mappable_bytes()) return;
   // This handler runs after handlers that are registered later, and before the libraries' own.
   ::on_exit(

@@ -20,6 +20,6 @@ std::optional<Mappable> mappable_bytes();
 
 /// Where mapping is limited, makes this process skip the exit handlers of libraries: an OpenBLAS thread that
 /// can't get its buffer retries for ever, and OpenBLAS's handler would wait for it. Called by main().
-void end_in_spite_of_limits();
+void skip_exit_handlers_if_limited();
 
 }  // namespace stepladder

@@ -113,11 +113,11 @@ Rendezvous::~Rendezvous() {
 }
 
 void Rendezvous::meet_as_first(const Identity& identity) {
-  const auto knows = [secret = one_field(world_.secret)](const std::vector<std::string>& hello) {
+  const auto belongs_to_job = [secret = one_field(world_.secret)](const std::vector<std::string>& hello) {
     return hello.size() == 11 && hello[0] == kHello && same_secret(hello[9], secret);
   };
-  Callers callers(harness_ ? std::move(harness_->listening) : listen_as_first(world_), knows,
-                  harness_ ? harness_->on_stranger : nullptr);
+  Callers callers(harness_ ? std::move(harness_->listening) : listen_as_first(world_), belongs_to_job,
+                  harness_ ? harness_->on_rejected : nullptr);
   auto deadline = in_seconds(limits_.meet_s), next_beat = in_seconds(1.0);
   std::string wrong;
   const auto is_wrong = [&](const auto&... what) {
@@ -179,13 +179,13 @@ void Rendezvous::meet_as_first(const Identity& identity) {
       peer.left = true;
       is_wrong(name(peer), " died before all ranks were there");
     }
-    for (auto& caller : callers.look(std::span(fds).subspan(i))) admit(caller);
+    for (auto& caller : callers.poll_callers(std::span(fds).subspan(i))) admit(caller);
     if (Clock::now() >= next_beat) {
-      tell_all("beat\t-1\t0");
+      broadcast("beat\t-1\t0");
       next_beat = in_seconds(1.0);
     }
   }
-  callers.send_all_away();
+  callers.reject_all();
   std::vector<std::string> missing, here;
   for (int rank = first_ + 1; rank < world_.size; ++rank) {
     const auto found = std::ranges::find(peers_, rank, &Peer::rank);
@@ -197,12 +197,12 @@ void Rendezvous::meet_as_first(const Identity& identity) {
   if (!missing.empty())
     is_wrong(ranks_text(missing), " did not come to ", world_.address, ":", world_.port, " within ",
              limits_.meet_s, " s", here.empty() ? "" : cat("; ", ranks_text(here), " did"),
-             callers.sent_away() > 0 ? cat("; sent away ", callers.sent_away(),
-                                           " callers without the job's STEPLADDER_JOB_SECRET")
-                                     : "",
+             callers.rejected() > 0
+                 ? cat("; sent away ", callers.rejected(), " callers without the job's STEPLADDER_JOB_SECRET")
+                 : "",
              hint());
   if (!wrong.empty() && harness_) on_failure_(wrong, true);  // the harness learns of it before the ranks end
-  tell_all(wrong.empty() ? cat("welcome\t", one_field(host_name()), '\t', ::getpid()) : "abort\t" + wrong);
+  broadcast(wrong.empty() ? cat("welcome\t", one_field(host_name()), '\t', ::getpid()) : "abort\t" + wrong);
   if (!wrong.empty()) throw Error(wrong);
 }
 
@@ -268,7 +268,7 @@ std::string Rendezvous::share(const std::string& bytes) {
       hex += kHex[static_cast<unsigned char>(c) >> 4];
       hex += kHex[static_cast<unsigned char>(c) & 15];
     }
-    tell_all("share\t" + hex);
+    broadcast("share\t" + hex);
     return bytes;
   }
   waits_for_share_ = shared_.empty();
@@ -304,7 +304,7 @@ void Rendezvous::answer() {
   answer_ = std::exchange(any_, false);
   flags_ = 0;
   ++answered_;
-  tell_all(answer_ ? "answer\t1" : "answer\t0");
+  broadcast(answer_ ? "answer\t1" : "answer\t0");
   changed_.notify_all();
 }
 
@@ -334,7 +334,7 @@ void Rendezvous::leave(const std::string& last_words) {
   if (!watch_.joinable()) return;
   [[maybe_unused]] const ssize_t woken = ::write(wake_[1], "", 1);
   watch_.join();
-  tell_all(last_words);
+  broadcast(last_words);
   for (int& fd : wake_) ::close(std::exchange(fd, -1));
   // Closing a socket with unread data may discard the lines that were sent last, so read to the end.
   const auto deadline = in_seconds(1.0);
@@ -364,11 +364,11 @@ void Rendezvous::watch() {
     next_beat = in_seconds(1.0);
     {
       const std::scoped_lock lock(mutex_);
-      tell_all(cat("beat\t", step_.load(), '\t', progress_.load()));
+      broadcast(cat("beat\t", step_.load(), '\t', progress_.load()));
     }
-    look_for_the_silent();
-    look_for_the_gone();
-    if (is_first()) look_for_the_stuck();
+    check_heartbeats();
+    check_departed();
+    if (is_first()) check_progress();
     if (failed_) return;
   }
 }
@@ -403,7 +403,7 @@ void Rendezvous::handle(Peer& peer, const std::string& line) {
     }
     peer.last_step = number(fields[1]);
     peer.asked = number(fields[2]);
-    look_for_the_gone();
+    check_departed();
   } else if (kind == "fail" && fields.size() == 2) {
     lost(peer, fields[1]);
   } else if (kind == "abort" && fields.size() == 2) {
@@ -424,7 +424,7 @@ void Rendezvous::handle(Peer& peer, const std::string& line) {
   }
 }
 
-void Rendezvous::look_for_the_silent() {
+void Rendezvous::check_heartbeats() {
   for (const Peer& peer : peers_) {
     if (peer.left || since(peer.heard) < limits_.silence_s) continue;
     return lost(peer, cat("hangs: no sign of life for ", limits_.silence_s, " s"));
@@ -432,7 +432,7 @@ void Rendezvous::look_for_the_silent() {
 }
 
 /// Ends the job if others wait for a rank that has left: in a step, or in a call of any() or share().
-void Rendezvous::look_for_the_gone() {
+void Rendezvous::check_departed() {
   for (const Peer& gone : peers_) {
     if (!gone.left) continue;
     bool missed = step_ > gone.last_step;
@@ -448,7 +448,7 @@ void Rendezvous::look_for_the_gone() {
 
 /// Ends the job if all ranks are in a step and none has got further for the time limit. The reason names the
 /// rank that is furthest behind, for which the others wait.
-void Rendezvous::look_for_the_stuck() {
+void Rendezvous::check_progress() {
   int64_t sum = progress_;
   bool waiting = step_ >= 0;
   const Peer* behind = nullptr;
@@ -467,7 +467,7 @@ void Rendezvous::look_for_the_stuck() {
   end_job(cat(first_name(), " (", host_name(), ", process ", ::getpid(), ") ", why), true);
 }
 
-void Rendezvous::tell_all(const std::string& line) {
+void Rendezvous::broadcast(const std::string& line) {
   for (const Peer& peer : peers_)
     if (!peer.left) peer.socket.send(line);
 }
@@ -479,7 +479,7 @@ void Rendezvous::lost(const Peer& peer, const std::string& why) {
 void Rendezvous::end_job(const std::string& reason, bool speaks) {
   const auto tell = [&] {  // the lost peer too: it may be a stopped process that resumes
     const std::scoped_lock lock(mutex_);
-    tell_all("abort\t" + reason);
+    broadcast("abort\t" + reason);
   };
   {
     const std::scoped_lock lock(mutex_);

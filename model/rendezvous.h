@@ -49,7 +49,7 @@ struct Harness {
   /// Called with each line of tell(), from the watching thread.
   std::function<void(int rank, const std::string& line)> on_line = {};
   /// Called for each caller that was sent away, with its address and the reason.
-  std::function<void(const std::string& from, const char* why)> on_stranger = {};
+  std::function<void(const std::string& from, const char* why)> on_rejected = {};
 };
 
 /// Every rank is connected to the first process: rank 0, or a harness in its place. A thread sends a
@@ -108,16 +108,16 @@ class Rendezvous {
   bool is_first() const { return world_.rank == first_; }
   /// The name of the first process: "rank 0", or "the harness".
   std::string first_name() const;
-  std::string hint() const { return harness_ ? harness_->hint : world_.stray(); }
+  std::string hint() const { return harness_ ? harness_->hint : world_.hint_without_launcher(); }
   std::string name(const Peer& peer) const;
   void watch();
   bool receive(Peer& peer);
   void handle(Peer& peer, const std::string& line);
   void answer();
-  void look_for_the_silent();
-  void look_for_the_stuck();
-  void look_for_the_gone();
-  void tell_all(const std::string& line);
+  void check_heartbeats();
+  void check_progress();
+  void check_departed();
+  void broadcast(const std::string& line);
   void lost(const Peer& peer, const std::string& why);
   void end_job(const std::string& reason, bool speaks);
   void leave(const std::string& last_words);

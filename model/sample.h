@@ -18,7 +18,7 @@ struct SampleOptions {
 int32_t sample_token(std::span<const float> logits, const SampleOptions& options, double uniform);
 
 /// The number of positions of a model that draws `tokens` tokens after a prompt of `prompt`, at most `most`.
-/// A multiple of 16 where `most` is one, as FP8's GEMMs want it.
+/// The result is a multiple of 16 if `most` is, as FP8's GEMMs want it.
 int64_t positions_to_sample(int64_t prompt, int64_t tokens, int64_t most);
 
 /// The tokens that generate() drew, the seconds to the first, prompt included, and the seconds of the others.

@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   // nothing, since children would inherit SIG_IGN.
   std::signal(SIGPIPE, [](int) {});
   std::signal(SIGXFSZ, SIG_IGN);  // a file that passes `ulimit -f` is then an error that names it
-  end_in_spite_of_limits();
+  skip_exit_handlers_if_limited();
   try {
     std::vector<Command> commands = {
         list_command(),          run_command(),      tune_command(),     resume_command(),

@@ -147,7 +147,7 @@ void LaunchedRanks::meet() {
   harness.on_line = [this](int rank, const std::string& line) {
     write_all(streams_[static_cast<size_t>(rank)].get(), line + "\n");
   };
-  harness.on_stranger = [told = 0](const std::string& from, const char* why) mutable {
+  harness.on_rejected = [told = 0](const std::string& from, const char* why) mutable {
     if (++told > kMostTold) return;
     notice(cat("sent away ", from, ", which ", why, told == kMostTold ? "; more of them are not told" : ""));
   };

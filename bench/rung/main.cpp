@@ -78,7 +78,7 @@ class RungApp {
 int main(int argc, char** argv) {
   using namespace stepladder;
   std::signal(SIGXFSZ, SIG_IGN);  // a file that passes `ulimit -f` is then an error that names it
-  end_in_spite_of_limits();
+  skip_exit_handlers_if_limited();
   RungApp app;
   try {
     return app.run(argc, argv);

@@ -112,7 +112,8 @@ void RunSession::open_device() {
   if (world.size > 1) {
     if (rung.devices < 2)
       throw InputError(cat(build.name, " trains on one device, and was started as ", world.size,
-                           " ranks: use a rung for several, as `stepladder list` has them", world.stray()));
+                           " ranks: use a rung for several, as `stepladder list` has them",
+                           world.hint_without_launcher()));
     const bool cuda = settings.backend == "cuda" || cuda_device_count() > 0;
     if (settings.backend != "cpu" && cuda) settings.device = world.device_among(cuda_device_count());
   }

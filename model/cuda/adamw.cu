@@ -11,7 +11,6 @@ namespace stepladder {
 namespace {
 
 constexpr int kTile = 2048;  // elements that a block updates
-constexpr int kWide = kWideBytes / static_cast<int>(sizeof(float));
 
 template <class G, class T>
 struct Parameter {
@@ -96,7 +95,7 @@ __global__ void __launch_bounds__(kThreads)
                       .weight_decay = p.weight_decay};
   const int64_t begin = static_cast<int64_t>(tile - batch.first_tile[i]) * kTile;
   if (p.wide && begin + kTile <= p.n) {
-    update_tile<kWide>(p, begin, update);
+    update_tile<kWide<float>>(p, begin, update);
   } else {
     update_tile<1>(p, begin, update);
   }

@@ -11,12 +11,12 @@ struct Heads {  // each (B,NH,T,HS)
 };
 
 // Copies from whole (B,T,kParts*C) to the parts' heads if kSplit, else back: whole[b][t][p*C + h*HS + s] =
-// part p [b][h][t][s]. A block copies a row of `whole`, each of its kLanes warps every kLanes-th head.
-constexpr int kLanes = 8;
+// part p [b][h][t][s]. A block copies a row of `whole`, each of its kWarps warps every kWarps-th head.
+constexpr int kWarps = 8;
 
 // Parts are indexed at run time: without __grid_constant__ `heads` would be copied to local memory.
 template <bool kSplit, class Type, int kParts>
-__global__ void __launch_bounds__(32 * kLanes)
+__global__ void __launch_bounds__(32 * kWarps)
     heads_kernel(const __grid_constant__ Heads<Type, kParts> heads, Type* whole, int NH, int T, int HS) {
   await_predecessor();
   const int64_t b = blockIdx.x / T, t = blockIdx.x % T;
@@ -26,16 +26,16 @@ __global__ void __launch_bounds__(32 * kLanes)
     return heads.part[p] + ((b * NH + h) * T + t) * HS + s;
   };
   for (int s = static_cast<int>(threadIdx.x); s < HS; s += 32) {
-    for (int first = static_cast<int>(threadIdx.y); first < kParts * NH; first += kItems * kLanes) {
+    for (int first = static_cast<int>(threadIdx.y); first < kParts * NH; first += kItems * kWarps) {
       Type x[kItems];
 #pragma unroll
       for (int j = 0; j < kItems; ++j) {
-        const int ph = first + j * kLanes;
+        const int ph = first + j * kWarps;
         if (ph < kParts * NH) x[j] = kSplit ? row[ph * HS + s] : *element(ph, s);
       }
 #pragma unroll
       for (int j = 0; j < kItems; ++j) {
-        const int ph = first + j * kLanes;
+        const int ph = first + j * kWarps;
         if (ph < kParts * NH) (kSplit ? *element(ph, s) : row[ph * HS + s]) = x[j];
       }
     }
@@ -53,7 +53,7 @@ void move_heads(Queue& queue, const Tensor (&parts)[kParts], Tensor whole) {
     }
     if (whole.numel() == 0) return;
     column_count(whole.cols());
-    launch(queue, heads_kernel<kSplit, Type, kParts>, grid_size(B * T), dim3(32, kLanes), 0, heads,
+    launch(queue, heads_kernel<kSplit, Type, kParts>, grid_size(B * T), dim3(32, kWarps), 0, heads,
            whole.ptr<Type>(), static_cast<int>(NH), static_cast<int>(T), static_cast<int>(HS));
   });
 }

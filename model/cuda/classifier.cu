@@ -53,7 +53,6 @@ void NllLossBackward::run(Cuda& cuda) const {
 
 void AddMean::run(Cuda& cuda) const {
   const int64_t n = x.numel();
-  stepladder::check(n > 0, kName, ": mean of ", x);
   sum_each_row(cuda.queue, n, n, AddMeanFunctor{out.ptr<float>(), x.ptr<float>(), static_cast<float>(n)});
 }
 

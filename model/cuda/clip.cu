@@ -67,8 +67,6 @@ struct Gradient {
 };
 
 template <class T>
-constexpr int kWide = kWideBytes / static_cast<int>(sizeof(T));
-template <class T>
 constexpr int kTile = kThreads* kItems* kWide<T>;
 
 // partials[block] = or += sum of x^2 over every gridDim-th tile
@@ -128,14 +126,12 @@ void SumOfSquares::run(Cuda& cuda) const {
 }
 
 void ClipFactor::run(Cuda& cuda) const {
-  stepladder::check(parts.numel() > 0, kName, ": no parts");
   sum_each_row(
       cuda.queue, parts.numel(), parts.numel(),
       ClipFactorFunctor{factor.ptr<float>(), norm.ptr<float>(), parts.ptr<float>(), max_norm, nullptr});
 }
 
 void ClipGradNorm::run(Cuda& cuda) const {
-  stepladder::check(!grads.empty(), kName, ": no gradients");
   stepladder::check(cuda.partials.numel() >= kSquareBlocks, kName,
                     " needs a workspace: call bind_workspace() first");
   float* partials = cuda.partials.ptr<float>();

@@ -54,7 +54,7 @@ struct AsFp8 {
 
   struct Row {
     uint8_t* q;
-    float per_scale;
+    float inv_scale;
     int uncounted;  // the target's column, whose first value is not its gradient
     uint32_t amax;
     template <int kWidth>
@@ -63,9 +63,9 @@ struct AsFp8 {
       for (int i = 0; i < kWidth; ++i)
         if (c + i != uncounted) amax = larger_magnitude(amax, v[i]);
       if constexpr (kWidth == 1) {
-        q[c] = static_cast<uint8_t>(fp8_pair<Q>(scaled(v[0], per_scale), 0.0F));
+        q[c] = static_cast<uint8_t>(fp8_pair<Q>(scaled(v[0], inv_scale), 0.0F));
       } else {
-        *reinterpret_cast<uint2*>(q + c) = fp8_pack<Q>(v, per_scale);
+        *reinterpret_cast<uint2*>(q + c) = fp8_pack<Q>(v, inv_scale);
       }
     }
     __device__ void put_target(int c, float v) {
@@ -119,19 +119,19 @@ struct RunningSum {
 /// computed as cap - 2 cap / (1 + e^(2x / cap)), which near 0 loses only digits that 16 bits don't hold.
 template <class T, bool kCapped>
 struct SoftCap {
-  float cap, per_cap;
+  float cap, inv_cap;
 
-  __device__ explicit SoftCap(float soft_cap) : cap(soft_cap), per_cap(1.0F / soft_cap) {}
+  __device__ explicit SoftCap(float soft_cap) : cap(soft_cap), inv_cap(1.0F / soft_cap) {}
   __device__ float operator()(float x) const {
     if constexpr (kCapped && sizeof(T) == sizeof(float)) {
-      return cap * tanhf(per_cap * x);
+      return cap * tanhf(inv_cap * x);
     } else if constexpr (kCapped) {
-      return cap - 2.0F * cap * __fdividef(1.0F, 1.0F + exp2_fast(2.0F * kLog2E * per_cap * x));
+      return cap - 2.0F * cap * __fdividef(1.0F, 1.0F + exp2_fast(2.0F * kLog2E * inv_cap * x));
     } else {
       return x;
     }
   }
-  __device__ float slope(float z) const { return kCapped ? 1.0F - z * per_cap * (z * per_cap) : 1.0F; }
+  __device__ float slope(float z) const { return kCapped ? 1.0F - z * inv_cap * (z * inv_cap) : 1.0F; }
 };
 
 // losses = logsumexp(x) - x[target] over x[0..V), and `to` [0..V) = scale * (softmax(x) - onehot(target)),

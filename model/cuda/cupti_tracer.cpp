@@ -77,10 +77,15 @@ class CuptiTracer final : public Tracer {
     cupti_.check(cupti_.register_callbacks(buffer_requested, buffer_completed),
                  "cuptiActivityRegisterCallbacks");
     cupti_.check(cupti_.subscribe(&subscriber_, on_graph, this), "cuptiSubscribe");
-    for (const CUpti_CallbackId id :
-         {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED})
-      cupti_.check(cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE, id),
-                   "cuptiEnableCallback");
+    try {
+      for (const CUpti_CallbackId id :
+           {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED})
+        cupti_.check(cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE, id),
+                     "cuptiEnableCallback");
+    } catch (...) {
+      cupti_.unsubscribe(subscriber_);  // no callback may see an object that was never constructed
+      throw;
+    }
     active = this;
   }
   ~CuptiTracer() override {

@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
 // dwte[token] += sum of a run that begins in this chunk and does not end in it.
 template <class Sum>
 __global__ void __launch_bounds__(kThreads)
-    add_partials_kernel(Sum* dwte, float* partials, const int32_t* tokens, int64_t n, int64_t C) {
+    embedding_add_partials_kernel(Sum* dwte, float* partials, const int32_t* tokens, int64_t n, int64_t C) {
   await_predecessor();
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kTokenChunk;
   const int64_t end = begin + kTokenChunk;
@@ -119,7 +119,7 @@ void EmbeddingBackward::run(Cuda& cuda) const {
     const int32_t* sorted = cuda.sorted_tokens.ptr<int32_t>();
     launch(cuda.queue, sum_runs_kernel<Sum, T>, grid, kThreads, 0, to, partials, sorted,
            cuda.sorted_positions.ptr<int32_t>(), from, n, C);
-    launch(cuda.queue, add_partials_kernel<Sum>, grid, kThreads, 0, to, partials, sorted, n, C);
+    launch(cuda.queue, embedding_add_partials_kernel<Sum>, grid, kThreads, 0, to, partials, sorted, n, C);
   });
 }
 

@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, V value
   const int thread = static_cast<int>(threadIdx.x), pack = thread % kPacks, group = thread / kPacks;
   const int first_col = static_cast<int>(blockIdx.x) * kTileCols, col = first_col + pack * kPack;
   const int64_t matrix = blockIdx.z * q.N * q.C;
-  const float per_scale = 1.0F / q.to.scale[blockIdx.z * kScaleStride];
+  const float inv_scale = 1.0F / q.to.scale[blockIdx.z * kScaleStride];
 
   uint32_t amax = 0;
   float sums[kPack] = {};
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, V value
           amax = larger_magnitude(amax, v[i]);
           sums[i] += v[i];
         }
-        const uint2 quantized = fp8_pack<Q>(v, per_scale);
+        const uint2 quantized = fp8_pack<Q>(v, inv_scale);
         bytes[r][0] = quantized.x, bytes[r][1] = quantized.y;
       }
       // After all rows are computed: where each is stored at once, ptxas of CUDA 12.4 leaves rows uncomputed.
@@ -202,20 +202,20 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // out (C) += sum of partials (chunks,C) in a fixed order; 32 columns a block.
-constexpr int kLanes = 32;
+constexpr int kWarps = 32;
 template <class Sum>
-__global__ void __launch_bounds__(32 * kLanes)
-    add_partials_kernel(Sum* out, const float* partials, int chunks, int C) {
+__global__ void __launch_bounds__(32 * kWarps)
+    add_bias_partials_kernel(Sum* out, const float* partials, int chunks, int C) {
   await_predecessor();
-  __shared__ float of_lane[kLanes][33];
+  __shared__ float of_warp[kWarps][33];
   const int c = static_cast<int>(blockIdx.x) * 32 + static_cast<int>(threadIdx.x);
   float sum = 0.0F;
-  for (int i = static_cast<int>(threadIdx.y); i < chunks && c < C; i += kLanes)
+  for (int i = static_cast<int>(threadIdx.y); i < chunks && c < C; i += kWarps)
     sum += partials[int64_t{i} * C + c];
-  of_lane[threadIdx.y][threadIdx.x] = sum;
+  of_warp[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y > 0 || c >= C) return;
-  for (int i = 1; i < kLanes; ++i) sum += of_lane[i][threadIdx.x];
+  for (int i = 1; i < kWarps; ++i) sum += of_warp[i][threadIdx.x];
   store(out + c, load(out + c) + sum);
 }
 
@@ -266,10 +266,6 @@ __global__ void __launch_bounds__(kThreads)
   scale[t * kScaleStride] = fitting_scale(__uint_as_float(largest), largest_number);
 }
 
-bool wide(const Tensor& t) {
-  return reinterpret_cast<uintptr_t>(t.data) % kWideBytes == 0;
-}
-
 /// q and qt = `values` in FP8, in the shape of x; dbias (or empty) += the values' sums over rows.
 template <class V>
 void quantize_values(Cuda& cuda, const char* op, Tensor q, Tensor qt, Tensor dbias, const V& values, Tensor x,
@@ -297,7 +293,7 @@ void quantize_values(Cuda& cuda, const char* op, Tensor q, Tensor qt, Tensor dbi
 void add_partials(Cuda& cuda, const Tensor& dbias, int64_t chunks) {
   const int64_t C = dbias.numel();
   const auto add_to = [&]<class Sum>(Sum* sums) {
-    launch(cuda.queue, add_partials_kernel<Sum>, grid_size(ceil_div(C, 32)), dim3(32, kLanes), 0, sums,
+    launch(cuda.queue, add_bias_partials_kernel<Sum>, grid_size(ceil_div(C, 32)), dim3(32, kWarps), 0, sums,
            cuda.partials.ptr<float>(), static_cast<int>(chunks), column_count(C));
   };
   dbias.dtype == DType::f32 ? add_to(dbias.ptr<float>()) : add_to(dbias.ptr<BFloat16>());
@@ -308,9 +304,10 @@ void Quantize::run(Cuda& cuda) const {
 }
 
 void Transpose::run(Cuda& cuda) const {
+  if (q.numel() == 0) return;
   const int64_t N = q.rows(), C = q.cols();
-  stepladder::check(N % kFp8Multiple == 0 && C % kFp8Multiple == 0 && wide(q) && wide(qt), kName, ": ", qt,
-                    " of ", q);
+  stepladder::check(N % kFp8Multiple == 0 && C % kFp8Multiple == 0 && aligned(q.data) && aligned(qt.data),
+                    kName, ": ", qt, " of ", q);
   const auto tiles = ceil_div(N, kTileRows);
   stepladder::check(tiles <= 65535, kName, ": ", q, " has too many rows");
   launch(cuda.queue, transpose_kernel, dim3(grid_size(ceil_div(C, kTileCols)), static_cast<unsigned>(tiles)),
@@ -321,7 +318,7 @@ void Transpose::run(Cuda& cuda) const {
 void QuantizeGelu::run(Cuda& cuda) const {
   const Pointers<BFloat16, 1> in{{x.ptr<BFloat16>()}};
   if (present(slopes)) {
-    stepladder::check(wide(slopes), kName, ": ", slopes, " is not aligned to ", kWideBytes, " bytes");
+    stepladder::check(aligned(slopes.data), kName, ": ", slopes, " is not aligned to ", kWideBytes, " bytes");
     quantize_values(cuda, kName, q, qt, {}, GeluAndSlopes{{in}, slopes.ptr<Float8E4M3>()}, x, 1);
   } else {
     quantize_values(cuda, kName, q, qt, {}, Values<Gelu, 1>{in}, x, 1);
@@ -329,7 +326,7 @@ void QuantizeGelu::run(Cuda& cuda) const {
 }
 
 void QuantizeGeluBackward::run(Cuda& cuda) const {
-  stepladder::check(wide(x), kName, ": ", x, " is not aligned to ", kWideBytes, " bytes");
+  stepladder::check(aligned(x.data), kName, ": ", x, " is not aligned to ", kWideBytes, " bytes");
   const auto* from = dout.ptr<BFloat16>();
   if (is_fp8(x.dtype)) {
     quantize_values(cuda, kName, q, qt, dbias, TimesSlopes{from, x.ptr<Float8E4M3>()}, dout, 1);
@@ -340,8 +337,8 @@ void QuantizeGeluBackward::run(Cuda& cuda) const {
 }
 
 void QuantizeToFit::run(Cuda& cuda) const {
-  stepladder::check(x.numel() > 0 && wide(x) && x.shape[1] * x.shape[2] % kPack == 0, kName, ": ", q, " and ",
-                    qt, " of ", x);
+  stepladder::check(x.numel() > 0 && aligned(x.data) && x.shape[1] * x.shape[2] % kPack == 0, kName, ": ", q,
+                    " and ", qt, " of ", x);
   const int64_t layers = x.shape[0], n = x.numel() / layers;
   CUDA_CHECK(cudaMemsetAsync(q.amax, 0, static_cast<size_t>(layers) * sizeof(float), cuda.stream.get()));
   const int64_t blocks =
@@ -356,6 +353,7 @@ void QuantizeToFit::run(Cuda& cuda) const {
 void UpdateScales::run(Cuda& cuda) const {
   stepladder::check(history.cols() <= kMaxWindow, kName, ": ", history, ", at most ", kMaxWindow, " steps");
   const int tensors = column_count(amax.numel());
+  if (tensors == 0) return;
   launch(cuda.queue, update_scales_kernel, grid_size(ceil_div(tensors, kThreads)), kThreads, 0,
          scale.ptr<float>(), history.ptr<float>(), amax.ptr<float>(), tensors,
          static_cast<int>(history.cols()), largest_of(type));

@@ -27,17 +27,17 @@ __device__ uint2 fp8_pack(const float (&v)[8]) {
   return {word(0), word(4)};
 }
 
-/// x * per_scale; NaN where x is infinite, since saturation would hide the infinity. The addend -(x - x) is
+/// x * inv_scale; NaN where x is infinite, since saturation would hide the infinity. The addend -(x - x) is
 /// -0 or NaN.
-__device__ inline float scaled(float x, float per_scale) {
-  return fmaf(x, per_scale, -(x - x));
+__device__ inline float scaled(float x, float inv_scale) {
+  return fmaf(x, inv_scale, -(x - x));
 }
-/// fp8_pack() of v * per_scale, NaN where v is not finite.
+/// fp8_pack() of v * inv_scale, NaN where v is not finite.
 template <class Q>
-__device__ uint2 fp8_pack(const float (&v)[8], float per_scale) {
+__device__ uint2 fp8_pack(const float (&v)[8], float inv_scale) {
   float of_scale[8];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) of_scale[i] = scaled(v[i], per_scale);
+  for (int i = 0; i < 8; ++i) of_scale[i] = scaled(v[i], inv_scale);
   return fp8_pack<Q>(of_scale);
 }
 

@@ -98,12 +98,12 @@ struct Quantized {
   uint2 rows[2];
   uint32_t columns[4];  // [i]: four rows of one of a pair of columns; stage_columns() says which
 
-  __device__ Quantized(const float (&v)[2][kPack], float per_scale) {
+  __device__ Quantized(const float (&v)[2][kPack], float inv_scale) {
     uint32_t pairs[4];  // two rows of one column, then of the next
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const auto both_rows = [&](int c) {
-        return fp8_pair<Q>(scaled(v[0][c], per_scale), scaled(v[1][c], per_scale));
+        return fp8_pair<Q>(scaled(v[0][c], inv_scale), scaled(v[1][c], inv_scale));
       };
       pairs[i] = both_rows(2 * i) | both_rows(2 * i + 1) << 16;
       columns[i] = transpose_8x8(pairs[i]);
@@ -140,7 +140,7 @@ struct Epilogue {
   const F& f;
   Shared& shared;
   const int group, warp, lane, first_col, chunks;
-  const float sum_scale, unit, per_scale;  // v is in multiples of `unit`
+  const float sum_scale, unit, inv_scale;  // v is in multiples of `unit`
   float amax = 0.0F;
   float of_columns[kForward ? 1 : kChunks] = {};  // sums of v
   Met met[kChunks][kForward ? 1 : 2];  // the sums' second operands: the bias, or the values kept of the tile
@@ -156,7 +156,7 @@ struct Epilogue {
         chunks(min(kChunks, (layer.C - first_col) / kChunk)),
         sum_scale(*layer.x_scale * *layer.w_scale),
         unit(kForward ? 1.0F : sum_scale),
-        per_scale(unit / *layer.to.scale) {
+        inv_scale(unit / *layer.to.scale) {
     if constexpr (kForward) load(f.bias + first_col + lane % 4 * kPack, 0);
   }
 
@@ -256,7 +256,7 @@ struct Epilogue {
 #pragma unroll
       for (int i = 0; i < kPack; ++i) largest = larger_or_nan(larger_or_nan(largest, v[0][i]), v[1][i]);
       if (stored) amax = larger_or_nan(amax, largest);
-      const Quantized<X> quantized(v, per_scale);
+      const Quantized<X> quantized(v, inv_scale);
       if (known.rows && stored) {
 #pragma unroll
         for (int r = 0; r < 2; ++r)

@@ -87,17 +87,13 @@ struct EncoderForwardFunctor {  // wte[tokens] + wpe[t]
   }
 };
 
-struct Same {
-  __device__ float operator()(const float (&x)[1]) const { return x[0]; }
-};
-
 template <class T, int kWidth>
 struct TokenFunctor {  // wte[tokens]
   T* out;
   const int32_t* tokens;
   const T* wte;
   int64_t C;
-  __device__ ElementwiseRow<T, kWidth, Same, 1> row(int64_t n) const {
+  __device__ ElementwiseRow<T, kWidth, Unchanged, 1> row(int64_t n) const {
     return {{wte + tokens[n] * C}, out + n * C, {}};
   }
 };

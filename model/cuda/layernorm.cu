@@ -89,19 +89,19 @@ struct Fp8Copy {
   static constexpr bool kFp8 = true;
   Fp8Output to;
   Fp8Tile tile;
-  float per_scale = 0.0F;
+  float inv_scale = 0.0F;
   uint32_t amax = 0;
   __host__ __device__ int rows(int) const { return tile.rows(); }
   int bytes() const { return tile.bytes(); }
   __device__ void begin(void* shared) {
     tile.words = static_cast<uint32_t*>(shared);
-    per_scale = 1.0F / *to.scale;
+    inv_scale = 1.0F / *to.scale;
   }
   /// Stores v as elements c, c + 1, ... of a row that begins at `offset` and is row `at` of the tile.
   __device__ void put(int64_t offset, int at, int c, const float (&v)[8]) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) amax = larger_magnitude(amax, v[i]);
-    const uint2 bytes = fp8_pack<Q>(v, per_scale);
+    const uint2 bytes = fp8_pack<Q>(v, inv_scale);
     if (to.rows) *reinterpret_cast<uint2*>(to.rows + offset + c) = bytes;
     tile.put(at, c, bytes);
   }
@@ -120,6 +120,13 @@ constexpr int forward_threads(int held) {
   return Copy::kFp8 && held == kHeldFew ? 2 * kThreads : kThreads;
 }
 
+/// The first column of a lane that holds kHeld elements of a row, in packs of kWidth: a warp has neighbouring
+/// columns, and a lane's packs are 32 * kWidth columns apart.
+template <int kHeld, int kWidth>
+__device__ int first_column_of(int lane) {
+  return lane / 32 * 32 * kHeld + lane % 32 * kWidth;
+}
+
 // mean = sum_c x / C, rstd = 1 / sqrt(sum_c (x - mean)^2 / C + eps), out = (x - mean) * rstd * w + b. With
 // FP8, a group of warps takes several rows at once, to keep enough bytes in flight.
 template <class T, int kWidth, int kHeld, class Copy>
@@ -132,8 +139,7 @@ __global__ void __launch_bounds__(forward_threads<Copy>(kHeld), Copy::kFp8 ? kQu
   __shared__ float of_warp[2][forward_threads<Copy>(kHeld) / 32][kRows];
   const int lanes = 32 * warps, lane = static_cast<int>(threadIdx.x) % lanes;
   const int group = static_cast<int>(threadIdx.x) / lanes, groups = static_cast<int>(blockDim.x) / lanes;
-  // A warp has neighbouring columns, so that those of a lane are a constant apart.
-  const int first_column = lane / 32 * 32 * kHeld + lane % 32 * kWidth;
+  const int first_column = first_column_of<kHeld, kWidth>(lane);
   const auto column = [=](int j) { return first_column + j * 32 * kWidth; };
   const int set = copy.rows(groups);
   const int64_t first_row = blockIdx.x * int64_t{set};
@@ -281,7 +287,7 @@ __global__ void __launch_bounds__(backward_threads(kWidth, kHeld), 1)
   __shared__ float of_warp[2][backward_threads(kWidth, kHeld) / 32][2];
   const int lanes = 32 * warps, lane = static_cast<int>(threadIdx.x) % lanes;
   const int group = static_cast<int>(threadIdx.x) / lanes, groups = static_cast<int>(blockDim.x) / lanes;
-  const int first_column = lane / 32 * 32 * kHeld + lane % 32 * kWidth;
+  const int first_column = first_column_of<kHeld, kWidth>(lane);
   const auto column = [=](int j) { return first_column + j * 32 * kWidth; };
 
   auto* const staged = reinterpret_cast<Pack<T, kWidth>*>(shared) + threadIdx.x;  // this thread's part
@@ -392,8 +398,9 @@ __global__ void __launch_bounds__(backward_threads(kWidth, kHeld), 1)
   }
   constexpr int kChunk = kWidth % 4 == 0 ? 4 : 1;  // floats of a store
   for (int i = static_cast<int>(threadIdx.x); i < slot_size / kChunk; i += static_cast<int>(blockDim.x)) {
-    const int at = i / lanes * kChunk, l = i % lanes, k = at / kHeld;
-    const int c = l / 32 * 32 * kHeld + at % kHeld / kWidth * 32 * kWidth + l % 32 * kWidth + at % kWidth;
+    const int at = i / lanes * kChunk, l = i % lanes;  // sums `at` and on of lane l
+    const int k = at / kHeld, pack = at % kHeld / kWidth, element = at % kWidth;
+    const int c = first_column_of<kHeld, kWidth>(l) + pack * 32 * kWidth + element;
     if (c >= cols) continue;
     float sum[kChunk] = {};
     for (int s = 0; s < slots; ++s) {

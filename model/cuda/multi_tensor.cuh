@@ -48,10 +48,4 @@ void for_each_batch(size_t count, int tile, EntryOf entry, Launch launch) {
   }
 }
 
-/// Whether all `pointers` are aligned for 128-bit accesses. A null pointer counts as aligned.
-template <class... T>
-bool aligned(const T*... pointers) {
-  return ((reinterpret_cast<uintptr_t>(pointers) % kWideBytes == 0) && ...);
-}
-
 }  // namespace stepladder

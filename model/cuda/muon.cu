@@ -11,7 +11,6 @@ namespace stepladder {
 namespace {
 
 constexpr int64_t kChunkBytes = int64_t{40} << 20;  // bytes of g, m and x that L2 is to hold
-constexpr int kWide = kWideBytes / static_cast<int>(sizeof(float));
 
 template <class T, class G>
 struct Momentum {
@@ -29,7 +28,7 @@ struct Momentum {
 // u = beta * m + (1 - beta) * g with the new m. A block has a part of matrix blockIdx.y; the second kernel
 // begins with the last part.
 template <bool kNormalize, int kWidth, class T, class G>
-__global__ void __launch_bounds__(kThreads) momentum_kernel(Momentum<T, G> f) {
+__global__ void __launch_bounds__(kThreads) muon_momentum_kernel(Momentum<T, G> f) {
   await_predecessor();
   if (f.loss_scaler && f.loss_scaler->overflow != 0.0F) return;  // this step overflowed
   const int64_t parts = gridDim.x, at = kNormalize ? parts - 1 - blockIdx.x : blockIdx.x;
@@ -98,7 +97,7 @@ struct Update {
 
 // w -= lr * (scale * x + weight_decay * w)
 template <int kWidth, class T>
-__global__ void __launch_bounds__(kThreads) update_kernel(Update<T> f) {
+__global__ void __launch_bounds__(kThreads) muon_update_kernel(Update<T> f) {
   await_predecessor();
   if (f.loss_scaler && f.loss_scaler->overflow != 0.0F) return;
   const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads * kItems + threadIdx.x) * kWidth;
@@ -128,7 +127,7 @@ __global__ void __launch_bounds__(kThreads) update_kernel(Update<T> f) {
 /// f(std::integral_constant<int, kWidth>{})
 template <class F>
 void with_width(bool wide, F&& f) {
-  if (wide) return f(std::integral_constant<int, kWide>{});
+  if (wide) return f(std::integral_constant<int, kWide<float>>{});
   f(std::integral_constant<int, 1>{});
 }
 
@@ -147,7 +146,7 @@ void MuonMomentum::run(Cuda& cuda) const {
                              .size = size,
                              .part = 0,
                              .beta = beta};
-    const bool wide = cuda.options.wide_access && size % kWide == 0 && aligned(all.x, all.m, all.g);
+    const bool wide = cuda.options.wide_access && size % kWide<float> == 0 && aligned(all.x, all.m, all.g);
     const auto bytes = static_cast<int64_t>(sizeof(float) + sizeof(G) + sizeof(T)) * size;
     const int64_t chunk = std::clamp<int64_t>(kChunkBytes / bytes, 1, std::min(matrices, kSquareBlocks));
     stepladder::check(cuda.partials.numel() >= kSquareBlocks, kName,
@@ -160,8 +159,8 @@ void MuonMomentum::run(Cuda& cuda) const {
         f.x += first * size, f.m += first * size, f.g += first * size;
         f.part = ceil_div(tiles, most) * kTile;
         const dim3 grid(grid_size(ceil_div(size, f.part)), grid_size(std::min(chunk, matrices - first)));
-        launch(cuda.queue, momentum_kernel<false, width(), T, G>, grid, kThreads, 0, f);
-        launch(cuda.queue, momentum_kernel<true, width(), T, G>, grid, kThreads, 0, f);
+        launch(cuda.queue, muon_momentum_kernel<false, width(), T, G>, grid, kThreads, 0, f);
+        launch(cuda.queue, muon_momentum_kernel<true, width(), T, G>, grid, kThreads, 0, f);
       }
     });
   });
@@ -178,9 +177,9 @@ void MuonUpdate::run(Cuda& cuda) const {
                       .n = w.numel(),
                       .scale = scale(),
                       .weight_decay = weight_decay};
-    const bool wide = cuda.options.wide_access && f.n % kWide == 0 && aligned(f.w, f.param_copy, f.x);
+    const bool wide = cuda.options.wide_access && f.n % kWide<float> == 0 && aligned(f.w, f.param_copy, f.x);
     with_width(wide, [&](auto width) {
-      launch(cuda.queue, update_kernel<width(), T>,
+      launch(cuda.queue, muon_update_kernel<width(), T>,
              grid_size(ceil_div(f.n, int64_t{kThreads} * kItems * width())), kThreads, 0, f);
     });
   });

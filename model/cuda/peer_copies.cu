@@ -33,8 +33,6 @@ void copy(void* to, const void* from, size_t bytes, cudaStream_t stream) {
 }
 
 template <class T>
-constexpr int kWide = kWideBytes / static_cast<int>(sizeof(T));
-template <class T>
 constexpr int kTile = kThreads* kItems* kWide<T>;
 
 template <class T>

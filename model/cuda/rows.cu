@@ -70,18 +70,18 @@ struct AddColumnsFunctor {  // x + b
   }
 };
 
-// Sums over rows: a block takes 32 packs of columns of one chunk of rows, each of its kLanes warps every
-// kLanes-th row of the chunk. A lane loads kDepth packs before it adds the first.
-constexpr int kLanes = 8;
+// Sums over rows: a block takes 32 packs of columns of one chunk of rows, each of its kWarps warps every
+// kWarps-th row of the chunk. A lane loads kDepth packs before it adds the first.
+constexpr int kWarps = 8;
 constexpr int kDepth = 8;
 constexpr int64_t kBlocksPerMultiprocessor = 8;
 
 // out[chunk][c] = or += sum over the chunk's rows of x[row][c]
 template <Write kWrite, int kWidth, class Out, class In>
-__global__ void __launch_bounds__(32 * kLanes, 4)
+__global__ void __launch_bounds__(32 * kWarps, 4)
     sum_rows_kernel(Out* out, const In* x, int64_t rows, int64_t cols, int64_t rows_per_chunk) {
   await_predecessor();
-  __shared__ float of_lane[kLanes][kWidth][32];
+  __shared__ float of_warp[kWarps][kWidth][32];
   const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
   const int64_t c = (static_cast<int64_t>(blockIdx.x) * 32 + lane) * kWidth;
   // Take the last rows first: the kernel that wrote x has left them in L2.
@@ -90,11 +90,11 @@ __global__ void __launch_bounds__(32 * kLanes, 4)
   const int64_t end = begin + rows_per_chunk < rows ? begin + rows_per_chunk : rows;
 
   float sum[kWidth] = {};
-  for (int64_t first = begin + warp; c < cols && first < end; first += kDepth * kLanes) {
+  for (int64_t first = begin + warp; c < cols && first < end; first += kDepth * kWarps) {
     Pack<In, kWidth> packs[kDepth] = {};  // 0 past the end
 #pragma unroll
     for (int j = 0; j < kDepth; ++j) {
-      const int64_t row = first + j * kLanes;
+      const int64_t row = first + j * kWarps;
       if (row < end) packs[j] = Pack<In, kWidth>::load(x + row * cols + c);
     }
 #pragma unroll
@@ -106,13 +106,13 @@ __global__ void __launch_bounds__(32 * kLanes, 4)
     }
   }
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) of_lane[warp][i][lane] = sum[i];
+  for (int i = 0; i < kWidth; ++i) of_warp[warp][i][lane] = sum[i];
   __syncthreads();
 
-  for (int i = warp; i < kWidth && c < cols; i += kLanes) {
+  for (int i = warp; i < kWidth && c < cols; i += kWarps) {
     float total = 0.0F;
 #pragma unroll
-    for (int k = 0; k < kLanes; ++k) total += of_lane[k][i][lane];
+    for (int k = 0; k < kWarps; ++k) total += of_warp[k][i][lane];
     Out* to = out + chunk * cols + c + i;
     store(to, kWrite == Write::add ? load(to) + total : total);
   }
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(32 * kLanes, 4)
 template <Write kWrite, int kWidth, class Out, class In>
 void sum_chunks(Queue& queue, Out* out, const In* x, int64_t rows, int64_t cols, int64_t chunks) {
   const dim3 grid(grid_size(ceil_div(cols, 32 * kWidth)), grid_size(chunks));
-  launch(queue, sum_rows_kernel<kWrite, kWidth, Out, In>, grid, dim3(32, kLanes), 0, out, x, rows, cols,
+  launch(queue, sum_rows_kernel<kWrite, kWidth, Out, In>, grid, dim3(32, kWarps), 0, out, x, rows, cols,
          ceil_div(rows, chunks));
 }
 

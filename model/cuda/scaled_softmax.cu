@@ -26,7 +26,8 @@ __device__ void get_scaled(float (&v)[kWidth], const Pack<T, kWidth>& x, int c, 
 
 // p = 2^(y - max) / sum_s 2^(y - max), y = scale * log2(e) * x
 template <class T, int kWidth>
-__global__ void __launch_bounds__(32 * kRows) forward_kernel(T* p, const T* x, int cols, float scale) {
+__global__ void __launch_bounds__(32 * kRows)
+    scaled_softmax_forward_kernel(T* p, const T* x, int cols, float scale) {
   await_predecessor();
   constexpr int kPacks = kHeld / kWidth;
   const int t = cols - 1 - static_cast<int>(blockIdx.y * kRows + threadIdx.y), length = t + 1;
@@ -66,7 +67,7 @@ __global__ void __launch_bounds__(32 * kRows) forward_kernel(T* p, const T* x, i
 // dx = scale * p * (dp - sum_s dp * p)
 template <class T, int kWidth>
 __global__ void __launch_bounds__(32 * kRows)
-    backward_kernel(T* dx, const T* dp, const T* p, int cols, float scale) {
+    scaled_softmax_backward_kernel(T* dx, const T* dp, const T* p, int cols, float scale) {
   await_predecessor();
   constexpr int kPacks = kHeld / kWidth;
   const int t = cols - 1 - static_cast<int>(blockIdx.y * kRows + threadIdx.y), length = t + 1;
@@ -120,14 +121,15 @@ void launch_rows(Queue& queue, void (*kernel)(Parameters...), const Tensor& x, f
 void ScaledCausalSoftmaxForward::run(Cuda& cuda) const {
   if (x.cols() > kMaxHeldCols) return long_softmax_forward(cuda.queue, p, x, scale);
   with_pack({p, x}, cuda.options.wide_access, [&]<class T>(T, auto width) {
-    launch_rows(cuda.queue, forward_kernel<T, width()>, x, scale, p.ptr<T>(), x.ptr<T>());
+    launch_rows(cuda.queue, scaled_softmax_forward_kernel<T, width()>, x, scale, p.ptr<T>(), x.ptr<T>());
   });
 }
 
 void ScaledCausalSoftmaxBackward::run(Cuda& cuda) const {
   if (p.cols() > kMaxHeldCols) return long_softmax_backward(cuda.queue, dx, dp, p, scale);
   with_pack({dx, dp, p}, cuda.options.wide_access, [&]<class T>(T, auto width) {
-    launch_rows(cuda.queue, backward_kernel<T, width()>, p, scale, dx.ptr<T>(), dp.ptr<T>(), p.ptr<T>());
+    launch_rows(cuda.queue, scaled_softmax_backward_kernel<T, width()>, p, scale, dx.ptr<T>(), dp.ptr<T>(),
+                p.ptr<T>());
   });
 }
 

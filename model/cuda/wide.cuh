@@ -20,6 +20,15 @@ namespace stepladder {
 
 /// Bytes of the widest access to memory.
 constexpr int kWideBytes = 16;
+/// Elements of the widest access.
+template <class T>
+constexpr int kWide = kWideBytes / static_cast<int>(sizeof(T));
+
+/// Whether all `pointers` are aligned for 128-bit accesses. A null pointer counts as aligned.
+template <class... T>
+bool aligned(const T*... pointers) {
+  return ((reinterpret_cast<uintptr_t>(pointers) % kWideBytes == 0) && ...);
+}
 
 /// Two 16-bit floats as a word, `low` first in memory; the hardware rounds both at once.
 template <class T>

@@ -23,7 +23,8 @@ struct ClipFactor {
   Tensor factor, norm, parts;
   float max_norm;
   void check() const {
-    expect(*this, all_f32(factor, norm, parts) && factor.numel() == 1 && norm.numel() == 1);
+    expect(*this,
+           all_f32(factor, norm, parts) && factor.numel() == 1 && norm.numel() == 1 && parts.numel() > 0);
   }
   Work work() const { return {OpKind::clip, {parts}, {factor, norm}}; }
   void run(Cpu&) const, run(Cuda&) const;
@@ -32,7 +33,7 @@ struct ClipFactor {
 /// Dynamic loss scaling: the number of good steps after which the scale doubles, and the largest scale.
 inline constexpr float kGoodSteps = 2000.0F, kLargestScale = 0x1p24F;
 
-/// ClipFactor of all `grads` (float) together, in one pass.
+/// ClipFactor of all `grads`, of one float type, together in one pass; there is at least one.
 ///
 /// loss_scaler, where there is one, is (4) f32 {scale, good steps, skipped steps, overflow}: dynamic loss
 /// scaling (Micikevicius et al. 2018) that never leaves the device. The norm is then that of grads / scale,
@@ -46,9 +47,9 @@ struct ClipGradNorm {
   float max_norm;
   Tensor loss_scaler = {};
   void check() const {
-    expect(*this, all_f32(factor, norm) && factor.numel() == 1 && norm.numel() == 1 &&
+    expect(*this, !grads.empty() && all_f32(factor, norm) && factor.numel() == 1 && norm.numel() == 1 &&
                       loss_scaler_fits(loss_scaler));
-    for (const Tensor& g : grads) expect(*this, is_float(g.dtype));
+    for (const Tensor& g : grads) expect(*this, one_float_type(grads[0], g));
   }
   Work work() const {
     Work work{OpKind::clip, {grads.begin(), grads.end()}, {factor, norm, loss_scaler}};

@@ -106,7 +106,7 @@ struct CausalSoftmaxForward {
   static constexpr const char* kName = "causal_softmax_forward";
   Tensor p, x;
   void check() const { expect(*this, alike(p, x) && square(x)); }
-  Work work() const { return {OpKind::softmax, {past_of(x)}, {p}}; }
+  Work work() const { return {OpKind::softmax, {lower_triangle(x)}, {p}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
 
@@ -115,7 +115,7 @@ struct CausalSoftmaxBackward {
   static constexpr const char* kName = "causal_softmax_backward";
   Tensor dx, dp, p;
   void check() const { expect(*this, alike(dx, dp, p) && square(p)); }
-  Work work() const { return {OpKind::softmax, {past_of(dp), past_of(p)}, {dx}}; }
+  Work work() const { return {OpKind::softmax, {lower_triangle(dp), lower_triangle(p)}, {dx}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
 
@@ -125,7 +125,7 @@ struct ScaledCausalSoftmaxForward {
   Tensor p, x;
   float scale;
   void check() const { expect(*this, alike(p, x) && square(x)); }
-  Work work() const { return {OpKind::softmax, {past_of(x)}, {p}}; }
+  Work work() const { return {OpKind::softmax, {lower_triangle(x)}, {p}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
 
@@ -135,7 +135,7 @@ struct ScaledCausalSoftmaxBackward {
   Tensor dx, dp, p;
   float scale;
   void check() const { expect(*this, alike(dx, dp, p) && square(p)); }
-  Work work() const { return {OpKind::softmax, {past_of(dp), past_of(p)}, {dx}}; }
+  Work work() const { return {OpKind::softmax, {lower_triangle(dp), lower_triangle(p)}, {dx}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
 

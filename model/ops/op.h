@@ -53,8 +53,8 @@ const char* name_of(OpKind kind);
 /// A tensor that an op reads or writes, and how many of its bytes: all of them unless said otherwise; 0 for
 /// an empty tensor, an operand left out.
 struct Operand {
-  Operand(const Tensor& whole)  // NOLINT(google-explicit-constructor): lists of operands are lists of tensors
-      : tensor(whole), bytes(static_cast<double>(whole.data ? whole.bytes() : 0)) {}
+  Operand(const Tensor& t)  // NOLINT(google-explicit-constructor): lists of operands are lists of tensors
+      : tensor(t), bytes(static_cast<double>(t.data ? t.bytes() : 0)) {}
   Operand(const Tensor& of, double moved) : tensor(of), bytes(moved), whole(false) {}
 
   Tensor tensor;
@@ -160,7 +160,7 @@ inline bool loss_scaler_fits(const Tensor& loss_scaler) {
 }
 
 /// The part of x (...,T,T) on and below the diagonal.
-inline Operand past_of(const Tensor& x) {
+inline Operand lower_triangle(const Tensor& x) {
   const auto T = static_cast<double>(x.cols());
   return {x, Operand(x).bytes * (T + 1.0) / (2.0 * T)};
 }
