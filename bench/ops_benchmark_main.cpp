@@ -231,6 +231,7 @@ const std::vector<OpBenchmark>& op_benchmarks() {
       sgemm("sgemm/dfcw", [](Operands& o) { return product<Sgemm>(o, 4 * o.C, o.C, o.N, MatOp::TN); }),
       sgemm("sgemm/dattprojw", [](Operands& o) { return product<Sgemm>(o, o.C, o.C, o.N, MatOp::TN); }),
       ROW(MatmulAdd{o.squares(), o.squares(), o.squares(), MatOp::NN, o.squares(), 2.0F, -5.0F}),
+      ROW(SymmetricMatmul{o.squares(), o.squares(), MatOp::NT, o.squares(), 2.0F, -5.0F}),
       ROW(LinearForward{o.qkv(), o.x(), o.x({3 * o.C, o.C}), o.x({3 * o.C})}),
       {"linear_forward/residual",
        ROW(LinearForward{o.x(), o.x(), o.x({o.C, o.C}), o.each_column(), o.x()}).make},

@@ -16,8 +16,8 @@ Tensor newton_schulz(Ops& ops, const NewtonSchulz& of) {
   Tensor x = of.x, y = of.y;
   const bool tall = x.shape[-2] > x.shape[-1];
   for (int i = 0; i < kIterations; ++i) {
-    ops(Matmul{of.gram, x, x, tall ? MatOp::TN : MatOp::NT});
-    ops(MatmulAdd{of.poly, of.gram, of.gram, MatOp::NN, of.gram, c, b});
+    ops(SymmetricMatmul{of.gram, x, tall ? MatOp::TN : MatOp::NT});
+    ops(SymmetricMatmul{of.poly, of.gram, MatOp::NT, of.gram, c, b});
     ops(tall ? MatmulAdd{y, x, of.poly, MatOp::NN, x, 1.0F, a}
              : MatmulAdd{y, of.poly, x, MatOp::NN, x, 1.0F, a});
     std::swap(x, y);

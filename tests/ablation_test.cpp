@@ -237,10 +237,10 @@ TEST(Ablations, ChangeTheCallsOfTheirReferenceInTheRightDirection) {
       {"only/11_searched_gemms", {{"search"}, {}}},
       {"only/13_cuda_graphs", {{"record"}, {}}},
 
-      {"without/01_muon", {{}, {"muon_momentum", "muon_update", "matmul_add"}}},
+      {"without/01_muon", {{}, {"muon_momentum", "muon_update", "matmul_add", "symmetric_matmul"}}},
       {"without/02_qk_norm", {}},
       {"without/03_rotary", {{"position_backward"}, {"rotary_table"}}},
-      {"only/01_muon", {{"muon_momentum", "muon_update", "matmul_add"}, {}}},
+      {"only/01_muon", {{"muon_momentum", "muon_update", "matmul_add", "symmetric_matmul"}, {}}},
       {"only/02_qk_norm", {{"qk_norm_rotary_forward", "qk_norm_rotary_backward"}, {}}},
       {"only/03_rotary",
        {{"rotary_table", "qk_norm_rotary_forward", "qk_norm_rotary_backward"}, {"position_backward"}}},

@@ -279,6 +279,9 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
       {"matmul_add",
        CASE(MatmulAdd{c.set("out"), c.in("a"), c.in("b"), static_cast<MatOp>(c.integer("op")), c.in("addend"),
                       c.number("alpha"), c.number("beta")})},
+      {"symmetric_matmul",
+       CASE(SymmetricMatmul{c.set("out"), c.in("a"), static_cast<MatOp>(c.integer("op")), c.optional("addend"),
+                            c.number("alpha"), c.number("beta")})},
 
       {"linear_forward",
        [](Ops& o, C& c) {

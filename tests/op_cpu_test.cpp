@@ -878,6 +878,31 @@ TEST(OpCpu, MatmulAddIsExactOnSmallIntegers) {
   }
 }
 
+TEST(OpCpu, SymmetricMatmulIsExactOnSmallIntegers) {
+  Bench bench;
+  for (const MatOp op : {MatOp::NT, MatOp::TN}) {
+    for (const DType type : kFloatTypes) {
+      SCOPED_TRACE(cat(name_of(op), ' ', name_of(type)));
+      const int64_t n = 3, S = 131, K = 30;
+      const Shape shape{n, S, S};
+      const Tensor a = bench.as(type, bench.f32(op == MatOp::TN ? Shape{n, K, S} : Shape{n, S, K}, digit(1)));
+      const Tensor addend = bench.as(type, bench.f32(shape, [=](int64_t i) {
+        const int64_t r = i / S % S, c = i % S;
+        return digit(2)(i / (S * S) * S * S + std::min(r, c) * S + std::max(r, c));
+      }));
+      const Tensor product = bench.f32(shape, kNaN), out = bench.as(type, product);
+      bench.ops(Matmul{product, a, a, op});
+      std::vector<float> expected = values_of(product);
+      bench.ops(SymmetricMatmul{out, a, op});
+      EXPECT_EQ(values_of(out), rounded_to(type, expected));
+      bench.ops(SymmetricMatmul{out, a, op, addend, 0.5F, -4.0F});
+      const std::vector<float> added = values_of(addend);
+      for (size_t i = 0; i < expected.size(); ++i) expected[i] = 0.5F * expected[i] - 4.0F * added[i];
+      EXPECT_EQ(values_of(out), rounded_to(type, expected));
+    }
+  }
+}
+
 TEST(OpCpu, GivesTheSameBitsOnAnyNumberOfThreads) {
   const std::vector<float> one = outputs_of_large_ops(1);
   for (int threads : {2, 5}) {
@@ -975,6 +1000,14 @@ TEST(OpCpu, MisfitShapesAndTypesThrowNamingTheOp) {
   expect_refused("matmul_add NT", MatmulAdd{square, m, m, MatOp::NT, square, 1, 1});
   expect_refused("matmul_add NT",
                  MatmulAdd{square, low, low, MatOp::NT, bench.as(DType::bf16, square), 1, 1});
+  const Tensor other = bench.f32({4, 4});
+  expect_refused("symmetric_matmul NN", SymmetricMatmul{square, other, MatOp::NN});
+  expect_refused("symmetric_matmul NT", SymmetricMatmul{square, t, MatOp::NT});
+  expect_refused("symmetric_matmul TN", SymmetricMatmul{square, m, MatOp::TN});
+  expect_refused("symmetric_matmul NT", SymmetricMatmul{square, m, MatOp::NT, m, 1, 1});
+  expect_refused("symmetric_matmul NT", SymmetricMatmul{square, m, MatOp::NT, {}, 2});
+  expect_refused("symmetric_matmul NT", SymmetricMatmul{square, square, MatOp::NT});
+  expect_refused("symmetric_matmul NT", SymmetricMatmul{square, m, MatOp::NT, square, 1, 1});
   const Tensor qkv = bench.f32({2, 4, 24}), rstd = bench.f32({2, 4, 4}), table = bench.f32({4, 2, 2});
   expect_refused("rotary_table", RotaryTable{m});
   expect_refused("rotary_table", RotaryTable{table, 0.0F});

@@ -275,6 +275,100 @@ TEST_F(OpGpuTest, MatmulAddAgrees) {
   }
 }
 
+/// Tests of SymmetricMatmul: extents that divide nothing, and parts of tiles and whole ones, a few of them.
+class SymmetricMatmulGpuTest : public OpAgreement {
+ protected:
+  struct Case {
+    int64_t n, S, K;
+  };
+  static constexpr Case kCases[] = {{3, 7, 5},     {1, 8, 64},     {2, 64, 24},
+                                    {2, 128, 128}, {3, 136, 72},   {1, 200, 1000},
+                                    {2, 200, 203}, {1, 1000, 136}, {3, 768, 3072}};
+
+  void SetUp() override {
+    OpAgreement::SetUp();
+    if (!IsSkipped()) bind(2, 64, 48);
+  }
+  static Shape shape_of(const Case& c, MatOp op) {
+    return op == MatOp::TN ? Shape{c.n, c.K, c.S} : Shape{c.n, c.S, c.K};
+  }
+  /// Calls f(r, c, above, below) for each element of square matrices above a diagonal, and its mirror image.
+  template <class F>
+  static void each_pair(const Array& squares, F f) {
+    const int64_t S = squares.shape[-1];
+    for (int64_t first = 0; first < squares.shape.numel(); first += S * S)
+      for (int64_t r = 0; r < S; ++r)
+        for (int64_t c = r + 1; c < S; ++c)
+          f(r, c, static_cast<size_t>(first + r * S + c), static_cast<size_t>(first + c * S + r));
+  }
+  static Array symmetric(Array a) {
+    each_pair(a, [&](int64_t, int64_t, size_t above, size_t below) { a.values[below] = a.values[above]; });
+    return a;
+  }
+  static bool is_symmetric(const Array& like, const std::vector<float>& values) {
+    bool same = true;
+    each_pair(like, [&](int64_t, int64_t, size_t above, size_t below) {
+      same = same && values[above] == values[below];
+    });
+    return same;
+  }
+};
+
+TEST_F(SymmetricMatmulGpuTest, AgreesAlsoSearched) {
+  for (const bool searched : {false, true}) {
+    for (const DType type : kFloatTypes) {
+      if (type == DType::bf16 && !cuda_->device().info().bf16) continue;
+      for (const Case& c : kCases) {
+        for (const MatOp op : {MatOp::NT, MatOp::TN}) {
+          const Shape square{c.n, c.S, c.S}, more{c.n + 1, c.S, c.S};
+          const Array a = integers(shape_of(c, op), 2).as(type), before = inout(integers(more).as(type)),
+                      addend = symmetric(integers(square).as(type));
+          // Matmul, with the same extents and alignment, is done in its own way. The last matrix of each
+          // output is to be left alone.
+          const auto product = [&](Ops& o, auto& t) {
+            o.set_matmul_precision(Precision::fp32);
+            o(Matmul{t[0].slices(0, c.n), t[3], t[3], op});
+            o(SymmetricMatmul{t[1].slices(0, c.n), t[3], op});
+            o(SymmetricMatmul{t[2].slices(0, c.n), t[3], op, t[4], 2.0F, -3.0F});
+          };
+          const std::vector<Array> arrays = {before, before, before, a, addend};
+          if (searched) run(*cuda_, arrays, [&](Ops& o, auto& t) { o.search([&] { product(o, t); }); });
+          // In 16 bits a library may round the product before it adds.
+          const Tolerance added =
+              type == DType::f32 ? kExact : Tolerance{24.0F * epsilon_of(type), epsilon_of(type)};
+          expect_outputs(cat(name_of(type), ' ', name_of(op), ' ', c.n, " of ", c.S, 'x', c.K), arrays,
+                         {kExact, kExact, added}, product);
+        }
+      }
+    }
+  }
+}
+
+// The project's own kernel computes the half above the diagonal and mirrors it. What it reads of the addend
+// tells that it was used: below the diagonal only what is in a tile on the diagonal.
+TEST_F(SymmetricMatmulGpuTest, OnHopperHalfOfItIsComputed) {
+  if (cuda_->device().info().compute_capability != 90) GTEST_SKIP() << "needs sm_90";
+  constexpr int64_t kTile = 128;
+  for (const Case& c : kCases) {
+    for (const MatOp op : {MatOp::NT, MatOp::TN}) {
+      if (c.S % 8 != 0 || (op == MatOp::NT && c.K % 8 != 0)) continue;  // rows start on 16 bytes
+      SCOPED_TRACE(cat(name_of(op), ' ', c.n, " of ", c.S, 'x', c.K));
+      const Array a = reals(shape_of(c, op)).as(DType::bf16),
+                  addend = symmetric(reals({c.n, c.S, c.S}).as(DType::bf16));
+      Array poisoned = addend;
+      each_pair(addend, [&](int64_t row, int64_t col, size_t, size_t below) {
+        if (row / kTile != col / kTile) poisoned.values[below] = kNan;
+      });
+      const auto call = CALL(SymmetricMatmul{t[0], t[1], op, t[2], 2.0F, -3.0F});
+      const auto expected = run(*cpu_, {out(addend.shape, DType::bf16), a, addend}, call),
+                 got = run_twice({out(addend.shape, DType::bf16), a, poisoned}, call);
+      expect_near(got[0], expected[0],
+                  rounded({2.0F * kEps * roundings(c.K) * static_cast<float>(c.K), 0.0F}, DType::bf16), 0);
+      EXPECT_TRUE(is_symmetric(addend, got[0]));
+    }
+  }
+}
+
 TEST_F(OpGpuTest, Bf16MatmulNeedsSm80) {
   OpsOptions options;
   options.compute_capability = 75;

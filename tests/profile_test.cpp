@@ -39,13 +39,14 @@ TEST_P(StepFlops, AreThoseOfTheFormulaForModelFlops) {
   EXPECT_DOUBLE_EQ(flops_per_token(config).nanogpt,
                    6.0 * (N + 13.0 * LC + 2.0 * static_cast<double>(config.C)) + 12.0 * LC * T);
 
-  // Muon's five iterations run once a step, whatever its tokens: A = x x^T, A^2, and a sum of both times x.
+  // Muon's five iterations run once a step, whatever its tokens: half of A = x x^T and of A^2, with the
+  // diagonal, and a sum of both times x.
   double muon = 0.0;
   if (std::ranges::count(traced.calls, OpKind::muon, &OpCall::kind) > 0) {
     const double C = static_cast<double>(config.C), L = static_cast<double>(config.L);
     for (const auto& [matrices, longer] :
          {std::pair(3 * L, C), std::pair(L, C), std::pair(L, 4 * C), std::pair(L, 4 * C)})
-      muon += 5 * matrices * (2 * C * C * longer + 2 * C * C * C + 2 * C * C * longer);
+      muon += 5 * matrices * (C * (C + 1) * longer + C * (C + 1) * C + 2 * C * C * longer);
   }
 
   const double attention = traced.flops(OpKind::attention);
@@ -129,6 +130,22 @@ TEST_F(OpCounts, ProductsCountTheirExtents) {
   EXPECT_EQ(last().flops, 6 * 2.0 * 4 * 4 * 8);
   EXPECT_EQ(last().bytes, 6 * 2 * (4 * 8 + 4 * 8 + 4 * 4));
   EXPECT_EQ(last().math, MathMode::half);
+}
+
+TEST_F(OpCounts, SymmetricProductsCountTheHalfWithTheDiagonal) {
+  Arena plan;
+  ops_.device().bind_workspace(plan, small_config());
+  Arena arena(ops_, plan.bytes());
+  ops_.device().bind_workspace(arena, small_config());
+
+  const Tensor x = f32({3, 8, 4}), gram = f32({3, 4, 4}), out = f32({3, 4, 4});
+  ops_(SymmetricMatmul{gram, x, MatOp::TN});
+  EXPECT_EQ(last().op, "symmetric_matmul TN 3 of 4x4x8");
+  EXPECT_EQ(last().flops, 3 * 2.0 * 10 * 8);
+  EXPECT_EQ(last().bytes, 3 * 4 * (8 * 4 + 4 * 4));
+  ops_(SymmetricMatmul{out, gram, MatOp::NT, gram, 2.0F, 3.0F});
+  EXPECT_EQ(last().flops, 3 * 2.0 * 10 * 4);
+  EXPECT_EQ(last().bytes, 3 * 4 * (4 * 4 + 4 * 4));
 }
 
 TEST_F(OpCounts, CausalOpsReadThePastAlone) {

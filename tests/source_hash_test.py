@@ -107,7 +107,8 @@ class SourceHash(unittest.TestCase):
     def test_found_gemms_are_kept_until_what_is_timed_changes(self):
         for file in ("model/cuda/matmul_plans.cpp", "model/cuda/linear_cublaslt.cpp", "model/cuda/matmul_cublas.cpp",
                      "model/cuda/rows.cu", "model/cuda/fused_maps.cu", "model/cuda/gelu.cuh", "model/cuda/wide.cuh",
-                     "model/cuda/fp8_gelu.cu", "model/cuda/hopper.cuh", "model/cuda/fp8.cu", "model/ops/matmul.h"):
+                     "model/cuda/fp8_gelu.cu", "model/cuda/hopper.cuh", "model/cuda/fp8.cu", "model/ops/matmul.h",
+                     "model/cuda/symmetric_matmul.cu"):
             self.assertTrue(changed_by(file, hashed=gemm_hash), file)
         self.assertFalse(changed_by("model/cuda/flash_attention.cu", "model/cuda/adamw.cu", "model/cuda/layernorm.cu",
                                     "model/ops/adamw.h", "model/cpu/matmul.cpp", "model/cuda/cross_entropy.cu",

@@ -132,4 +132,8 @@ void MatmulAdd::run(Cpu& cpu) const {
   });
 }
 
+void SymmetricMatmul::run(Cpu& cpu) const {
+  present(addend) ? MatmulAdd{out, a, a, op, addend, alpha, beta}.run(cpu) : Matmul{out, a, a, op}.run(cpu);
+}
+
 }  // namespace stepladder

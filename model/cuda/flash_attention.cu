@@ -64,22 +64,6 @@ __device__ void load_tile(T* tile, const T* x, int64_t distance, int first, cons
 // ---- tensor cores: fragments as the PTX manual lays them out over a warp, g = lane / 4, q = lane % 4.
 // An accumulator (16,8) holds elements (g,2q), (g,2q+1), (g+8,2q), (g+8,2q+1).
 
-/// Loads four 8x8 matrices; lane i gives the address of row i % 8 of matrix i / 8.
-template <bool kTransposed>
-__device__ void load_matrices(uint32_t (&x)[4], const void* row) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  if constexpr (kTransposed)
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-                 : "r"(address)
-                 : "memory");
-  else
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-                 : "r"(address)
-                 : "memory");
-}
-
 /// c (16,8) += a (16,16) b (16,8). sm_75's instruction has half the depth, so two are used.
 template <class T>
 __device__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {

@@ -96,10 +96,12 @@ __device__ inline void await_cluster() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
-/// wgmma's descriptor of swizzled rows of 128 bytes in shared memory, aligned to 1024 bytes.
-__device__ inline uint64_t wgmma_operand(const void* rows) {
-  constexpr uint64_t kEightRows = 8 * 128 / 16, kSwizzle128 = 1;
-  return uint64_t{shared_address(rows) >> 4} | uint64_t{1} << 16 | kEightRows << 32 | kSwizzle128 << 62;
+/// wgmma's descriptor of swizzled rows of 128 bytes in shared memory, aligned to 1024 bytes. The rows of a
+/// transposed operand lie along K, in boxes of 64 rows and 64 columns, one after the other.
+template <bool kTransposed = false>
+__device__ uint64_t wgmma_operand(const void* rows) {
+  constexpr uint64_t kEightRows = 8 * 128 / 16, kNextBox = kTransposed ? 64 * 128 / 16 : 1, kSwizzle128 = 1;
+  return uint64_t{shared_address(rows) >> 4} | kNextBox << 16 | kEightRows << 32 | kSwizzle128 << 62;
 }
 /// Orders accesses to accumulators by other instructions before products: call it before the first product
 /// that uses such accumulators. It does not order ordinary stores to shared memory before wgmma's reads:
@@ -120,18 +122,22 @@ __device__ void wgmma_wait() {
 #define EIGHT(i)                                                                             \
   "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3]), "+f"(sums[i + 4]), \
       "+f"(sums[i + 5]), "+f"(sums[i + 6]), "+f"(sums[i + 7])
-#define WGMMA_N192(x_type)                                                                               \
-  asm volatile(                                                                                          \
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %98, 0;\n"                                                   \
-      "wgmma.mma_async.sync.aligned.m64n192k32.f32." x_type                                              \
-      ".e4m3 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "          \
-      "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, "       \
-      "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, "       \
-      "%54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, "       \
-      "%72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, "       \
-      "%90, %91, %92, %93, %94, %95}, %96, %97, add, 1, 1;\n}"                                           \
-      : EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24), EIGHT(32), EIGHT(40), EIGHT(48), EIGHT(56), EIGHT(64), \
-        EIGHT(72), EIGHT(80), EIGHT(88)                                                                  \
+#define SUMS_64 EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24), EIGHT(32), EIGHT(40), EIGHT(48), EIGHT(56)
+#define SUMS_96 SUMS_64, EIGHT(64), EIGHT(72), EIGHT(80), EIGHT(88)
+#define NAMES_64                                                                     \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define NAMES_96                                                                       \
+  NAMES_64                                                                             \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define WGMMA_N192(x_type)                                                                                  \
+  asm volatile(                                                                                             \
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %98, 0;\n"                                                      \
+      "wgmma.mma_async.sync.aligned.m64n192k32.f32." x_type ".e4m3 {" NAMES_96 "}, %96, %97, add, 1, 1;\n}" \
+      : SUMS_96                                                                                             \
       : "l"(x), "l"(w), "r"(add ? 1 : 0))
 
 /// sums = or += x w^T by a warpgroup: x (64,32) of type X, w (192,32) e4m3, each 32 bytes of the rows that
@@ -147,12 +153,28 @@ __device__ void wgmma(float (&sums)[96], uint64_t x, uint64_t w, bool add) {
 }
 #undef WGMMA_N192
 
-/// Waits until all groups have ended and `sums` may be read.
-__device__ inline void wgmma_wait_for(float (&sums)[96]) {
-  asm volatile("wgmma.wait_group.sync.aligned 0;"
-               : EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24), EIGHT(32), EIGHT(40), EIGHT(48), EIGHT(56),
-                 EIGHT(64), EIGHT(72), EIGHT(80), EIGHT(88)::"memory");
+/// The same for x (64,16) and w (128,16) in bf16, both described by wgmma_operand<kTransposed>().
+template <bool kTransposed>
+__device__ void wgmma(float (&sums)[64], uint64_t x, uint64_t w, bool add) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES_64
+      "}, %64, %65, add, 1, 1, %67, %67;\n}"
+      : SUMS_64
+      : "l"(x), "l"(w), "r"(add ? 1 : 0), "n"(kTransposed ? 1 : 0));
 }
+
+/// Waits until all groups have ended and `sums` may be read.
+__device__ inline void wgmma_wait_for(float (&sums)[64]) {
+  asm volatile("wgmma.wait_group.sync.aligned 0;" : SUMS_64::"memory");
+}
+__device__ inline void wgmma_wait_for(float (&sums)[96]) {
+  asm volatile("wgmma.wait_group.sync.aligned 0;" : SUMS_96::"memory");
+}
+#undef NAMES_96
+#undef NAMES_64
+#undef SUMS_96
+#undef SUMS_64
 #undef EIGHT
 
 /// Transposes an 8x8 matrix of 16 bits, of which a lane has two neighbours in row lane / 4.

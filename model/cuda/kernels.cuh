@@ -54,6 +54,23 @@ __device__ inline void pass_threads(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
+/// Loads four 8x8 matrices of 16 bits from shared memory; lane i gives the address of row i % 8 of matrix i
+/// / 8.
+template <bool kTransposed>
+__device__ void load_matrices(uint32_t (&x)[4], const void* row) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  if constexpr (kTransposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                 : "r"(address)
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                 : "r"(address)
+                 : "memory");
+}
+
 /// Queues a kernel, as `kernel<<<grid, block, shared, stream>>>(args...)` does.
 template <class... Parameters, class... Args>
 void launch(Queue& queue, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared,

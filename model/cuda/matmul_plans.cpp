@@ -86,7 +86,7 @@ std::string text_of(const MatmulKey& key) {
              key.a_type != key.dtype ? cat(name_of(key.a_type), '*', name_of(key.b_type), ' ') : "",
              key.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? "tf32" : name_of(key.dtype), " epilogue ",
              static_cast<int>(key.epilogue), key.write == Write::add ? " add" : "",
-             key.separate_c ? " C" : "", " aligned ", key.alignment);
+             key.separate_c ? " C" : "", key.symmetric ? " symmetric" : "", " aligned ", key.alignment);
 }
 
 /// Sets a flag, and restores it when destroyed.

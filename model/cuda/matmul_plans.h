@@ -37,6 +37,7 @@ struct MatmulKey {
   uint32_t alignment = 0;  // alignment of all operands, in bytes
   DType a_type = dtype, b_type = dtype;
   bool separate_c = false;  // whether the product is added to C, not to D
+  bool symmetric = false;   // whether D is known to be symmetric
 
   auto operator<=>(const MatmulKey&) const = default;
 };

@@ -70,6 +70,31 @@ struct MatmulAdd {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
+/// out (S,S) = a a^T (NT) or a^T a (TN), or with an addend (S,S), alpha times that + beta * addend, rounded
+/// once; types and leading dimensions as Matmul's. The addend must be symmetric: a backend may read only half
+/// of it. out must not be an operand. Not for FP8.
+struct SymmetricMatmul {
+  static constexpr const char* kName = "symmetric_matmul";
+  Tensor out, a;
+  MatOp op;
+  Tensor addend = {};
+  float alpha = 1.0F, beta = 0.0F;
+  void check() const {
+    expect(*this,
+           op != MatOp::NN && one_float_type(a) && matmul_shape(out, a, a, op).fits &&
+               (present(addend) ? alike(out, addend) : alpha == 1.0F) &&
+               ((out.data != a.data && out.data != addend.data) || !present(out)),
+           name_of(op));
+  }
+  /// FLOPs are those of the half that determines the rest, the diagonal included.
+  Work work() const {
+    Work work = matmul_work(out, a, a, op, Write::set, {addend});
+    work.flops = static_cast<double>(a.numel()) * static_cast<double>(out.cols() + 1);
+    return work;
+  }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
 /// Whether out (N,Cout) and x (N,Cin) fit w (Cout,Cin) and b (Cout); with FP8 operands, out has 16 bits.
 inline bool linear_fits(const Tensor& out, const Tensor& x, const Tensor& w, const Tensor& b) {
   return w.shape.rank() == 2 && one_per_column(out, b) && (size_of(out.dtype) == 2 || !is_fp8(x.dtype)) &&

@@ -641,6 +641,20 @@ def growing_text():
              {"cache": cache}, reduce=before + T + HS * scale**2, replaced=["cache"])
 
 
+def symmetric_products():
+    alpha, beta = f32_exact(2.0315), f32_exact(-4.775)
+    for suffix, n, (S, K) in (("", (3,), (5, 7)), (".one", (), (9, 131)), (".even", (2, 2), (8, 16))):
+        for op, name in ((1, "NT"), (2, "TN")):
+            a, half = normal(*n, *((K, S) if op == 2 else (S, K))), normal(*n, S, S)
+
+            def product(a, alpha, beta, addend=0.0, **_):
+                return alpha * (a.mT @ a if op == 2 else a @ a.mT) + beta * addend
+
+            for kind, others in (("", {"alpha": 1.0, "beta": 0.0}),
+                                 (".added", {"addend": half + half.mT, "alpha": alpha, "beta": beta})):
+                case(f"symmetric_matmul.{name}{kind}{suffix}", product, {"a": a, "op": op, **others}, ["out"], reduce=K)
+
+
 def save():
     """Writes the safetensors container: length of the header, header in JSON, data."""
     header, data = {"__metadata__": dict(sorted(reductions.items()))}, b""
@@ -676,6 +690,7 @@ muon()
 soft_cap()
 tokens_alone()
 growing_text()
+symmetric_products()
 sgemm()
 save()
 print(f"{DEST.name}: {len(reductions)} cases, {len(tensors)} tensors, {DEST.stat().st_size} bytes")
