@@ -23,9 +23,9 @@ struct Gpt2Trainer final : Trainer {
   // Precision of f32 GEMMs: full, or inputs rounded to TF32. From 05 on used only with --dtype fp32.
   const Precision precision = Precision::tf32;
 
-  // Parameters that AdamW updates, in f32, and their copy that the passes read. wte is the output head too.
+  // Parameters, which the passes read and AdamW updates, in f32. wte is the output head too.
   Params params{arena, "params", config, f32, Vp};
-  Params weights = params;
+  Params weights = params;  // the same tensors; from 05 on a copy in 16 bits
   Params grads{arena, "grads", config, act, Vp};
   Params adam_m{arena, "adam_m", config, f32, Vp};
   Params adam_v{arena, "adam_v", config, f32, Vp};
@@ -107,7 +107,7 @@ struct Gpt2Trainer final : Trainer {
       if (micro == 0) zero_grad();
       forward();
       backward();
-      // The host gets here while the device still computes.
+      // Ops are only queued: the host gets here while the device still computes.
     }
     update(step, lr);
     ops.phase(nullptr);  // ends the last phase
@@ -313,8 +313,9 @@ struct Gpt2Trainer final : Trainer {
 
     // AdamW (Loshchilov and Hutter 2019), one kernel per operation per tensor.
     ops.phase("optimizer");
+    // Bias correction: m / (1 - beta1^t), within rate, and sqrt(v / (1 - beta2^t)), by a factor of sqrt(v).
     const auto rate = static_cast<float>(lr / (1.0 - std::pow(hyper.beta1, step + 1)));
-    const auto unbias = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(hyper.beta2, step + 1)));
+    const auto bias_correction2 = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(hyper.beta2, step + 1)));
     for (size_t i = 0; i < ws.size(); ++i) {
       const Tensor w = ws[i].tensor, g = gs[i].tensor, m = ms[i].tensor, s = vs[i].tensor;
       const Tensor d = denominator.first(w.shape);
@@ -323,7 +324,7 @@ struct Gpt2Trainer final : Trainer {
       ops(Affine{s, s, hyper.beta2, 0.0F});
       ops(AddCMul{s, g, g, 1.0F - hyper.beta2});
       ops(Sqrt{d, s});
-      ops(Affine{d, d, unbias, hyper.eps});
+      ops(Affine{d, d, bias_correction2, hyper.eps});
       ops(AddCDiv{w, m, d, -rate});
     }
   }

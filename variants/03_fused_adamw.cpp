@@ -20,9 +20,9 @@ struct Gpt2Trainer final : Trainer {
   // Precision of f32 GEMMs: full, or inputs rounded to TF32. From 05 on used only with --dtype fp32.
   const Precision precision = Precision::tf32;
 
-  // Parameters that AdamW updates, in f32, and their copy that the passes read. wte is the output head too.
+  // Parameters, which the passes read and AdamW updates, in f32. wte is the output head too.
   Params params{arena, "params", config, f32, Vp};
-  Params weights = params;
+  Params weights = params;  // the same tensors; from 05 on a copy in 16 bits
   Params grads{arena, "grads", config, act, Vp};
   Params adam_m{arena, "adam_m", config, f32, Vp};
   Params adam_v{arena, "adam_v", config, f32, Vp};
@@ -103,7 +103,7 @@ struct Gpt2Trainer final : Trainer {
       if (micro == 0) zero_grad();
       forward();
       backward();
-      // The host gets here while the device still computes.
+      // Ops are only queued: the host gets here while the device still computes.
     }
     update(step, lr);
     ops.phase(nullptr);  // ends the last phase

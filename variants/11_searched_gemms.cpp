@@ -90,8 +90,8 @@ struct Gpt2Trainer final : Trainer {
       if (micro == 0) zero_grad();
       forward();
       backward();
-      // The host gets here while the device still computes.
-      feed.send_ahead();
+      // Ops are only queued: the host gets here while the device still computes.
+      feed.send_ahead();  // sends the next batch meanwhile
     }
     update(step, lr);
     ops.phase(nullptr);  // ends the last phase

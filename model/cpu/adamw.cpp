@@ -13,8 +13,9 @@ void AdamWStep::run(Cpu& cpu) const {
   }
   const float lr = schedule.ptr<float>()[0], factor = *clip.ptr<float>();
   const float beta1 = hyper.beta1, beta2 = hyper.beta2, eps = hyper.eps;
-  const auto unbias1 = static_cast<float>(1.0 / (1.0 - std::pow(beta1, t)));
-  const auto unbias2 = static_cast<float>(1.0 / (1.0 - std::pow(beta2, t)));
+  // Bias correction: factors of m and v, which start from 0 and so are too small by a factor of 1 - beta^t.
+  const auto bias_correction1 = static_cast<float>(1.0 / (1.0 - std::pow(beta1, t)));
+  const auto bias_correction2 = static_cast<float>(1.0 / (1.0 - std::pow(beta2, t)));
   for (const AdamWTensor& x : tensors) {
     const float decay = x.decay ? hyper.weight_decay : 0.0F;
     float *w = x.w.ptr<float>(), *m = x.m.ptr<float>(), *v = x.v.ptr<float>();
@@ -26,7 +27,7 @@ void AdamWStep::run(Cpu& cpu) const {
           const float g = factor * grad[i];
           m[i] = beta1 * m[i] + (1.0F - beta1) * g;
           v[i] = beta2 * v[i] + (1.0F - beta2) * (g * g);
-          w[i] -= lr * (m[i] * unbias1 / (std::sqrt(v[i] * unbias2) + eps) + decay * w[i]);
+          w[i] -= lr * (m[i] * bias_correction1 / (std::sqrt(v[i] * bias_correction2) + eps) + decay * w[i]);
         }
       });
     });

@@ -29,14 +29,15 @@ struct Hyper {
 };
 
 // m = beta1 * m + (1 - beta1) * g, v = beta2 * v + (1 - beta2) * g^2, w -= lr * (mhat / (sqrt(vhat) + eps) +
-// weight_decay * w), where mhat = m / (1 - beta1^t), vhat = v / (1 - beta2^t)
+// weight_decay * w), where mhat = m / (1 - beta1^t) = m * bias_correction1, vhat = v / (1 - beta2^t) =
+// v * bias_correction2
 struct Update {
-  float clip, lr, weight1, weight2, mhat_per_m, vhat_per_v, eps, weight_decay;
+  float clip, lr, weight1, weight2, bias_correction1, bias_correction2, eps, weight_decay;
   __device__ void operator()(float& w, float& m, float& v, float g) const {
     g *= clip;
     m += weight1 * (g - m);
     v += weight2 * (g * g - v);
-    w -= lr * (m * mhat_per_m / (sqrtf(v * vhat_per_v) + eps) + weight_decay * w);
+    w -= lr * (m * bias_correction1 / (sqrtf(v * bias_correction2) + eps) + weight_decay * w);
   }
 };
 
@@ -89,8 +90,8 @@ __global__ void __launch_bounds__(kThreads)
                       .lr = schedule[0],
                       .weight1 = hyper.weight1,
                       .weight2 = hyper.weight2,
-                      .mhat_per_m = -1.0F / expm1f(t * hyper.log_beta1),
-                      .vhat_per_v = -1.0F / expm1f(t * hyper.log_beta2),
+                      .bias_correction1 = -1.0F / expm1f(t * hyper.log_beta1),
+                      .bias_correction2 = -1.0F / expm1f(t * hyper.log_beta2),
                       .eps = hyper.eps,
                       .weight_decay = p.weight_decay};
   const int64_t begin = static_cast<int64_t>(tile - batch.first_tile[i]) * kTile;

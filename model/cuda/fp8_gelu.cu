@@ -29,7 +29,7 @@ constexpr int kTileM = 64, kTileN = 192, kTileK = 128, kMaxK = 768;  // elements
 constexpr int kChunk = 32, kChunks = kTileN / kChunk;                // columns that are finished at a time
 constexpr int kGroup = 128, kConsumers = 2;                          // threads of a warpgroup; warpgroups
 constexpr int kBlockThreads = (kConsumers + 1) * kGroup;
-constexpr int kCopierRegisters = 40, kConsumerRegisters = 232;  // registers of a thread
+constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;  // registers of a thread
 constexpr int kCluster = 2;
 constexpr int kCopiedRows = kTileM / kCluster;  // rows of a tile that each block copies
 
@@ -286,7 +286,7 @@ struct Epilogue {
   }
   /// 16 rows of a column, after all threads of the warpgroup have staged their columns.
   __device__ uint4 await_column(int chunk) const {
-    await_threads(kStaged + group, kGroup);
+    named_barrier_sync(kStaged + group, kGroup);
     const int c = warp * 8 + lane / 4, part = lane % 4 ^ c / kPack;
     return *reinterpret_cast<const uint4*>(&shared.columns[group][chunk % 2][c][part * 16]);
   }
@@ -322,7 +322,7 @@ __global__ void STEPLADDER_CLUSTER(kCluster) __launch_bounds__(kBlockThreads, 1)
   await_cluster();
 
   if (group == kConsumers) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCopierRegisters));
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
     if (thread == kConsumers * kGroup) {
       const int first_copied = static_cast<int>(cluster_rank()) * kCopiedRows;
       uint32_t phase = 0;
@@ -352,7 +352,7 @@ __global__ void STEPLADDER_CLUSTER(kCluster) __launch_bounds__(kBlockThreads, 1)
       epilogue.prepare(tile * kTileM);
       // Groups take turns: a group may await a phase only once the phase before has ended. Turns also keep
       // the columns that a group stages of one tile apart from those of the next.
-      if (phase > 0) await_threads(kTurn + group, 2 * kGroup);
+      if (phase > 0) named_barrier_sync(kTurn + group, 2 * kGroup);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
         shared.full[step].await(phase);
@@ -364,7 +364,7 @@ __global__ void STEPLADDER_CLUSTER(kCluster) __launch_bounds__(kBlockThreads, 1)
         wgmma_wait<1>();
         if (step > 0) release(step - 1);
       }
-      if (tile + stride < tiles) pass_threads(kTurn + (group + 1) % kConsumers, 2 * kGroup);
+      if (tile + stride < tiles) named_barrier_arrive(kTurn + (group + 1) % kConsumers, 2 * kGroup);
       wgmma_wait_for(sums);
       release(kSteps - 1);
       epilogue(sums, tile * kTileM);
@@ -374,11 +374,11 @@ __global__ void STEPLADDER_CLUSTER(kCluster) __launch_bounds__(kBlockThreads, 1)
     if (lane == 0) atomicMax(reinterpret_cast<unsigned int*>(layer.to.amax), amax);
     if constexpr (!Epilogue<F>::kForward) {
       auto* of_warp = reinterpret_cast<float(*)[kTileN]>(&shared.columns);
-      await_threads(kAllDone, kConsumers * kGroup);
+      named_barrier_sync(kAllDone, kConsumers * kGroup);
 #pragma unroll
       for (int chunk = 0; chunk < kChunks; ++chunk)
         of_warp[thread / 32][chunk * kChunk + lane % 4 * kPack + lane / 4] = epilogue.of_columns[chunk];
-      await_threads(kAllDone, kConsumers * kGroup);
+      named_barrier_sync(kAllDone, kConsumers * kGroup);
       if (thread < kTileN && first_col + thread < layer.C) {
         float sum = 0.0F;
         for (int i = 0; i < kConsumers * 4; ++i) sum += of_warp[i][thread];
@@ -400,7 +400,8 @@ bool has_kernel(const Cuda& cuda, const Tensor& x, const Tensor& w) {
   CUDA_CHECK(cudaFuncGetAttributes(&attributes, linear_gelu_kernel<F>));
   // Built without Hopper's instructions, the kernel is empty; with too few registers, consumers would wait
   // for registers for ever.
-  return attributes.numRegs * kBlockThreads >= kGroup * (kCopierRegisters + kConsumers * kConsumerRegisters);
+  return attributes.numRegs * kBlockThreads >=
+         kGroup * (kProducerRegisters + kConsumers * kConsumerRegisters);
 }
 
 /// The number of blocks that share a tile of columns, so that the blocks of all tiles are about as many as

@@ -46,11 +46,11 @@ __device__ inline void await_predecessor() {
 }
 
 /// Waits at `barrier`, one of 16 of the block (0 is __syncthreads()'s), until `threads` threads have arrived.
-__device__ inline void await_threads(int barrier, int threads) {
+__device__ inline void named_barrier_sync(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
-/// Arrives at a barrier of await_threads() without waiting.
-__device__ inline void pass_threads(int barrier, int threads) {
+/// Arrives at a barrier of named_barrier_sync() without waiting.
+__device__ inline void named_barrier_arrive(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 

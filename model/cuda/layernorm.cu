@@ -56,7 +56,7 @@ __device__ void sum_over_row(float (&x)[kSums], float (*of_warp)[kSums], int war
 #pragma unroll
     for (int k = 0; k < kSums; ++k) of_warp[warp][k] = x[k];
   }
-  await_threads(1 + group, 32 * warps);
+  named_barrier_sync(1 + group, 32 * warps);
   const int first = group * warps;
 #pragma unroll
   for (int k = 0; k < kSums; ++k) {

@@ -145,7 +145,7 @@ size_t MatmulPlans::scratch_for(const MatmulKey& key) const {
   return is_fp8(key.a_type) && !fp8_scratch_ ? 0 : workspace_bytes();
 }
 
-bool MatmulPlans::gives_scratch_now(const MatmulKey& key) const {
+bool MatmulPlans::allow_fp8_scratch(const MatmulKey& key) {
   return is_fp8(key.a_type) && workspace_bytes() > 0 && !std::exchange(fp8_scratch_, true);
 }
 
@@ -221,7 +221,7 @@ std::vector<cublasLtMatmulAlgo_t> MatmulPlans::algorithms(const LtMatmul& produc
   int returned = 0;
   const cublasStatus_t status = cublas().lt_algo_heuristic(handle_, &of.operation, &of.a, &of.b, &of.d, &of.d,
                                                            &preference, count, results.data(), &returned);
-  answer_ = status;
+  last_status_ = status;
   if (declined(status)) return {};
   CUBLAS_CHECK(status);
   std::vector<cublasLtMatmulAlgo_t> found;
@@ -243,7 +243,7 @@ bool MatmulPlans::run(const Plan& plan, std::span<const MatmulStrategy> strategi
   const MatmulStrategy& strategy = strategies[plan.strategy];
   if (strategy.product) {
     const cublasStatus_t status = multiply(*strategy.product, plan.algorithm);
-    answer_ = status;
+    last_status_ = status;
     if (declined(status)) return false;
     CUBLAS_CHECK(status);
   }
@@ -256,15 +256,15 @@ MatmulPlans::Plan MatmulPlans::without_cublaslt(const LtMatmul& request,
   for (size_t i = 0; i < strategies.size(); ++i)
     if (!strategies[i].product) return {.strategy = i};
   throw UnsupportedError(cat("cuBLASLt has no algorithm for ", text_of(request.key),
-                             " on this device: ", cublas().get_status_string(answer_)));
+                             " on this device: ", cublas().get_status_string(last_status_)));
 }
 
 MatmulPlans::Plan MatmulPlans::first_supported(const LtMatmul& request,
-                                               std::span<const MatmulStrategy> strategies) const {
+                                               std::span<const MatmulStrategy> strategies) {
   for (size_t i = 0; i < strategies.size() && strategies[i].product; ++i)
     if (const auto found = algorithms(*strategies[i].product, 1); !found.empty())
       return {.strategy = i, .algorithm = found.front()};
-  return gives_scratch_now(request.key) ? first_supported(request, strategies)
+  return allow_fp8_scratch(request.key) ? first_supported(request, strategies)
                                         : without_cublaslt(request, strategies);
 }
 
@@ -284,8 +284,7 @@ std::optional<MatmulPlans::Plan> MatmulPlans::cached(const std::string& key,
   return {};
 }
 
-MatmulPlans::Plan MatmulPlans::fastest(const LtMatmul& request,
-                                       std::span<const MatmulStrategy> strategies) const {
+MatmulPlans::Plan MatmulPlans::fastest(const LtMatmul& request, std::span<const MatmulStrategy> strategies) {
   const Range range("search a matmul");
   std::vector<Plan> plans;
   for (size_t i = 0; i < strategies.size(); ++i) {
@@ -298,7 +297,7 @@ MatmulPlans::Plan MatmulPlans::fastest(const LtMatmul& request,
   }
 
   if (plans.empty())
-    return gives_scratch_now(request.key) ? fastest(request, strategies)
+    return allow_fp8_scratch(request.key) ? fastest(request, strategies)
                                           : without_cublaslt(request, strategies);
   double best = std::numeric_limits<double>::infinity();
   for (Plan& plan : plans) {

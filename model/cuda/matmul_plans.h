@@ -105,9 +105,9 @@ class MatmulPlans {
   /// short, and it clears part of its scratch, in a graph node of its own, even for algorithms that need
   /// none. Clearing costs more than the algorithms that need scratch gain.
   size_t scratch_for(const MatmulKey& key) const;
-  /// Gives FP8 products scratch from now on, as cuBLASLt has no algorithm without for one: CUDA 12.4's. False
-  /// where they have it, and for other products.
-  bool gives_scratch_now(const MatmulKey& key) const;
+  /// Gives all FP8 products scratch from now on. Call it where cuBLASLt has no algorithm for one without, as
+  /// in CUDA 12.4. Returns false if nothing changed: they already had it, or the product isn't of FP8.
+  bool allow_fp8_scratch(const MatmulKey& key);
   /// At most `count` algorithms, the fastest expected first; none if cuBLASLt doesn't support the product.
   std::vector<cublasLtMatmulAlgo_t> algorithms(const LtMatmul& product, int count) const;
   cublasStatus_t multiply(const LtMatmul& product, const cublasLtMatmulAlgo_t& algorithm) const;
@@ -117,9 +117,9 @@ class MatmulPlans {
   /// The plan that search() chooses, from the cache or measured.
   Plan found(const LtMatmul& request, std::span<const MatmulStrategy> strategies);
   Plan without_cublaslt(const LtMatmul& request, std::span<const MatmulStrategy> strategies) const;
-  Plan first_supported(const LtMatmul& request, std::span<const MatmulStrategy> strategies) const;
+  Plan first_supported(const LtMatmul& request, std::span<const MatmulStrategy> strategies);
   std::optional<Plan> cached(const std::string& key, std::span<const MatmulStrategy> strategies) const;
-  Plan fastest(const LtMatmul& request, std::span<const MatmulStrategy> strategies) const;
+  Plan fastest(const LtMatmul& request, std::span<const MatmulStrategy> strategies);
   /// Mean time in us of `repeats` runs.
   double time(const Plan& plan, std::span<const MatmulStrategy> strategies, int repeats) const;
 
@@ -127,14 +127,14 @@ class MatmulPlans {
   const cudaStream_t stream_;
   const Event start_ = make_event(), stop_ = make_event();
   Tensor workspace_;
-  mutable bool fp8_scratch_ = false;  // whether FP8 products get scratch
+  bool fp8_scratch_ = false;  // whether FP8 products get scratch
   std::map<MatmulKey, Plan> plans_;
   bool searching_ = false;
   bool measuring_ = false;  // while strategies are measured: their ops may perform() products that end unused
   FoundAlgorithms cache_;   // the algorithms that searches read and found
   FoundAlgorithms chosen_;  // those of cache_ that this process uses
   int searched_ = 0, from_cache_ = 0;
-  mutable cublasStatus_t answer_ = CUBLAS_STATUS_SUCCESS;  // cuBLASLt's last status
+  mutable cublasStatus_t last_status_ = CUBLAS_STATUS_SUCCESS;  // cuBLASLt's
 };
 
 }  // namespace stepladder

@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     if (step > 0 && lane == 0) shared.empty[(step - 1) % kStages].arrive_at(0);  // alone in its cluster
   }
   wgmma_wait_for(sums);
-  await_threads(kMultiplied, kGroups * kGroup);  // the strips but the addend's may be overwritten
+  named_barrier_sync(kMultiplied, kGroups * kGroup);  // the strips but the addend's may be overwritten
 
   const auto& addend = shared.strips[steps % kStages];
   if (p.added) shared.full[steps % kStages].await(static_cast<uint32_t>(steps / kStages));
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     }
     *reinterpret_cast<uint32_t*>(staged + staged_at(r, c)) = narrow_pair<BFloat16>(low, high);
   }
-  await_threads(kStaged + group, kGroup);
+  named_barrier_sync(kStaged + group, kGroup);
   write(staged, p.out + int64_t{blockIdx.y} * p.S * p.S, p.S, row + group * kBox, col, !diagonal);
 #endif
 }
@@ -206,6 +206,8 @@ void SymmetricMatmul::run(Cuda& cuda) const {
                       addend_map = present(addend) ? boxes_of(addend, s.batch, s.M, s.M) : a_map;
     const int64_t tiles = ceil_div(s.M, kTile);
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)));
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                    cudaSharedmemCarveoutMaxShared));  // room for two blocks
     launch(cuda.queue, kernel, dim3(grid_size(tiles * (tiles + 1) / 2), static_cast<unsigned>(s.batch)),
            kBlockThreads, sizeof(Shared), a_map, addend_map,
            Product{out.ptr<BFloat16>(), static_cast<int>(s.M), static_cast<int>(s.K), present(addend), alpha,

@@ -70,7 +70,9 @@ struct Gpt2Trainer final : Trainer {
   Tensor schedule = arena.alloc("scratch/schedule", f32, {2});  // learning rate, number of the step from 1
 
   TrainerTensors tensors() const override {
-    return {params, moments(adam_m, adam_v), weights, grads, logits, loss, norm, {}, fp8.history};
+    TrainerTensors all = {params, moments(adam_m, adam_v), weights, grads, logits, loss, norm};
+    all.fp8_history = fp8.history;
+    return all;
   }
 
   void prepare() override {
@@ -93,8 +95,8 @@ struct Gpt2Trainer final : Trainer {
       if (micro == 0) zero_grad();
       if (!forward_backward) record();
       forward_backward();
-      // The host gets here while the device still computes.
-      feed.send_ahead();
+      // Ops are only queued: the host gets here while the device still computes.
+      feed.send_ahead();  // sends the next batch meanwhile
     }
     update(step, lr);
     ops.phase(nullptr);  // ends the last phase

@@ -95,7 +95,7 @@ struct Gpt2Trainer final : Trainer {
       if (micro == 0) zero_grad();
       forward();
       backward();
-      // The host gets here while the device still computes.
+      // Ops are only queued: the host gets here while the device still computes.
     }
     update(step, lr);
     ops.phase(nullptr);

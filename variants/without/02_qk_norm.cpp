@@ -128,8 +128,8 @@ struct Gpt2Trainer final : Trainer {
       if (micro == 0) zero_grad();
       if (!forward_backward) record();
       forward_backward();
-      // The host gets here while the device still computes.
-      feed.send_ahead();
+      // Ops are only queued: the host gets here while the device still computes.
+      feed.send_ahead();  // sends the next batch meanwhile
     }
     update(step, lr);
     ops.phase(nullptr);  // ends the last phase

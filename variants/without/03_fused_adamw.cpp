@@ -98,8 +98,8 @@ struct Gpt2Trainer final : Trainer {
       if (micro == 0) zero_grad();
       if (!forward_backward) record();
       forward_backward();
-      // The host gets here while the device still computes.
-      feed.send_ahead();
+      // Ops are only queued: the host gets here while the device still computes.
+      feed.send_ahead();  // sends the next batch meanwhile
     }
     update(step, lr);
     ops.phase(nullptr);
@@ -257,8 +257,9 @@ struct Gpt2Trainer final : Trainer {
 
     // AdamW (Loshchilov and Hutter 2019), one kernel per operation per tensor.
     ops.phase("optimizer");
+    // Bias correction: m / (1 - beta1^t), within rate, and sqrt(v / (1 - beta2^t)), by a factor of sqrt(v).
     const auto rate = static_cast<float>(lr / (1.0 - std::pow(hyper.beta1, step + 1)));
-    const auto unbias = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(hyper.beta2, step + 1)));
+    const auto bias_correction2 = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(hyper.beta2, step + 1)));
     for (size_t i = 0; i < ws.size(); ++i) {
       const Tensor w = ws[i].tensor, m = ms[i].tensor, s = vs[i].tensor;
       const Tensor g = gradient.first(w.shape), d = denominator.first(w.shape);
@@ -269,7 +270,7 @@ struct Gpt2Trainer final : Trainer {
       ops(Affine{s, s, hyper.beta2, 0.0F});
       ops(AddCMul{s, g, g, 1.0F - hyper.beta2});
       ops(Sqrt{d, s});
-      ops(Affine{d, d, unbias, hyper.eps});
+      ops(Affine{d, d, bias_correction2, hyper.eps});
       ops(AddCDiv{w, m, d, -rate});
       ops(Copy{copies[i].tensor, w});
     }

@@ -101,7 +101,9 @@ struct Gpt2Trainer final : Trainer {
                        arena.alloc("scratch/muon_poly", act, {3 * L, C, C})};
 
   TrainerTensors tensors() const override {
-    return {params, optimizer_state(), weights, grads, logits, loss, norm, {}, fp8.history};
+    TrainerTensors all = {params, optimizer_state(), weights, grads, logits, loss, norm};
+    all.fp8_history = fp8.history;
+    return all;
   }
   std::vector<OptimizerState> optimizer_state() const {
     return {{"m", adam_m}, {"v", adam_v}, {"muon", muon_m}};
@@ -130,8 +132,8 @@ struct Gpt2Trainer final : Trainer {
       if (micro == 0) zero_grad();
       if (!forward_backward) record();
       forward_backward();
-      // The host gets here while the device still computes.
-      feed.send_ahead();
+      // Ops are only queued: the host gets here while the device still computes.
+      feed.send_ahead();  // sends the next batch meanwhile
     }
     update(step, lr);
     ops.phase(nullptr);  // ends the last phase

@@ -213,8 +213,8 @@ struct Gpt2Trainer final : Trainer {
       if (micro == 0) zero_grad();
       if (!forward_backward[0][0]) record();
       forward_backward[micro == 0][micro + 1 == hyper.accumulate]();
-      // The host gets here while the device still computes.
-      feed.send_ahead();
+      // Ops are only queued: the host gets here while the device still computes.
+      feed.send_ahead();  // sends the next batch meanwhile
     }
     update(step, lr);
     ops.phase(nullptr);  // ends the last phase
