@@ -310,15 +310,15 @@ TEST(OpCpu, CopyConvertsEveryPattern) {
   }
 }
 
-/// ClipGradNorm and AdamW with a loss scaler on three tensors, one of them in f16.
+/// ClipGradNorm and AdamW with a loss scaler on three tensors, whose gradients are in f16.
 class ScaledTraining {
  public:
   ScaledTraining() {
-    for (DType type : {DType::f32, DType::f16, DType::f32}) {
-      const Shape shape{5, 3 + static_cast<int64_t>(tensors_.size())};
+    for (const int64_t C : {3, 4, 5}) {
+      const Shape shape{5, C};
       const Tensor w = bench_.random(shape, 1);
-      tensors_.push_back({w, bench_.as(type, w), bench_.f32(shape), bench_.f32(shape),
-                          type == DType::f16 ? bench_.as(type, w) : Tensor{}, tensors_.empty()});
+      tensors_.push_back({w, bench_.as(DType::f16, w), bench_.f32(shape), bench_.f32(shape),
+                          bench_.as(DType::f16, w), tensors_.empty()});
       grads_.push_back(tensors_.back().g);
     }
     bench_.ops(WriteValues{scaler_, {1024.0F, 0.0F, 0.0F, 0.0F}});
@@ -972,8 +972,13 @@ TEST(OpCpu, MisfitShapesAndTypesThrowNamingTheOp) {
   expect_refused("nll_loss_forward", NllLossForward{w, m, ids});
   expect_refused("nll_loss_backward", NllLossBackward{m, ids6, 1});
   expect_refused("add_mean", AddMean{v, m});
+  expect_refused("add_mean", AddMean{scalar, bench.f32({0})});
   expect_refused("sum_of_squares", SumOfSquares{v, m});
   expect_refused("clip_factor", ClipFactor{scalar, v, w, 1});
+  expect_refused("clip_factor", ClipFactor{scalar, scalar, bench.f32({0}), 1});
+  const std::vector<Tensor> mixed = {m, bench.as(DType::bf16, m)};
+  expect_refused("clip_grad_norm", ClipGradNorm{scalar, scalar, mixed, 1});
+  expect_refused("clip_grad_norm", ClipGradNorm{scalar, scalar, {}, 1});
   expect_refused("copy", Copy{m, t});
   expect_refused("copy", Copy{v, ids});
   expect_refused("write", WriteValues{v, {1, 2, 3}});
