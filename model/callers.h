@@ -54,8 +54,9 @@ class Callers {
     const auto first = std::ranges::min_element(callers_, {}, &Caller::until);
     return first == callers_.end() ? Clock::time_point::max() : first->until;
   }
-  /// The callers that belong to this job; call it after poll() on the descriptors that add_to() added.
-  std::list<Caller> poll_callers(std::span<const pollfd> fds) {
+  /// The callers that have shown to belong to this job; call it after poll() on the descriptors that add_to()
+  /// added.
+  std::list<Caller> identified(std::span<const pollfd> fds) {
     std::list<Caller> known;
     auto fd = fds.begin() + 1;
     for (auto caller = callers_.begin(); caller != callers_.end();) {
@@ -91,8 +92,7 @@ class Callers {
   }
   void accept() {
     Socket socket(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    // When descriptors run out, the oldest caller is sent away, which frees one for the next call of
-    // accept().
+    // When descriptors run out, the oldest caller is rejected, which frees one for the next accept().
     const bool full = socket.open() ? callers_.size() >= kMost : errno == EMFILE || errno == ENFILE;
     if (full && callers_.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     if (full && !callers_.empty()) reject(callers_.begin());

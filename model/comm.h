@@ -28,7 +28,7 @@ struct World {
   int local_rank = 0;     // among the ranks of this machine: picks the device
   std::string address{};  // where rank 0 listens
   int port = 0;
-  std::string secret{};  // the job's secret; callers with another are sent away
+  std::string secret{};  // the job's secret; callers with another are rejected
   std::string launcher_variables = "RANK and WORLD_SIZE";  // those that gave rank and size
 
   /// Index of this rank's device among the `devices` CUDA devices that this process sees: 0 where it sees

@@ -179,7 +179,7 @@ void Rendezvous::meet_as_first(const Identity& identity) {
       peer.left = true;
       is_wrong(name(peer), " died before all ranks were there");
     }
-    for (auto& caller : callers.poll_callers(std::span(fds).subspan(i))) admit(caller);
+    for (auto& caller : callers.identified(std::span(fds).subspan(i))) admit(caller);
     if (Clock::now() >= next_beat) {
       broadcast("beat\t-1\t0");
       next_beat = in_seconds(1.0);

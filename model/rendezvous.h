@@ -48,7 +48,7 @@ struct Harness {
   int over = -1;                // a descriptor: once it can be read, the harness stops waiting for the ranks
   /// Called with each line of tell(), from the watching thread.
   std::function<void(int rank, const std::string& line)> on_line = {};
-  /// Called for each caller that was sent away, with its address and the reason.
+  /// Called for each caller that was rejected, with its address and the reason.
   std::function<void(const std::string& from, const char* why)> on_rejected = {};
 };
 
@@ -61,7 +61,7 @@ class Rendezvous {
   /// rank, host and process; `speaks` is set on the one rank that should report it.
   using OnFailure = std::function<void(const std::string& reason, bool speaks)>;
 
-  /// Meets the other ranks; a caller without the job's secret is sent away. Throws InputError for a port in
+  /// Meets the other ranks; a caller without the job's secret is rejected. Throws InputError for a port in
   /// use and an invalid address; Error naming the rank that did not come, or is of another build,
   /// configuration or data.
   Rendezvous(const World& world, const Identity& identity, OnFailure on_failure,

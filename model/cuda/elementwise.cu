@@ -44,9 +44,7 @@ struct ScaleByFunctor {  // x * factor
 }  // namespace
 
 int Cuda::kernel_image() {
-  cudaFuncAttributes attributes;
-  CUDA_CHECK(cudaFuncGetAttributes(&attributes, map_kernel<float, float, AddFunctor, 2>));
-  return attributes.ptxVersion;
+  return attributes_of(map_kernel<float, float, AddFunctor, 2>).ptxVersion;
 }
 
 void Add::run(Cuda& cuda) const {

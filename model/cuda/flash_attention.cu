@@ -41,9 +41,8 @@ struct Heads {
 /// takes the number of zeros at compile time only.
 __device__ void copy_or_zero(void* to, const void* from, bool inside) {
 #if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-               "l"(from), "r"(inside ? 16 : 0)
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+               "r"(inside ? 16 : 0)
                : "memory");
 #else
   *static_cast<uint4*>(to) = inside ? *static_cast<const uint4*>(from) : uint4{};

@@ -396,11 +396,9 @@ template <class F>
 bool has_kernel(const Cuda& cuda, const Tensor& x, const Tensor& w) {
   if (cuda.compute_capability != 90 || w.cols() > kMaxK || w.rows() % kChunk != 0) return false;
   if (x.rows() > INT_MAX / 2 || w.rows() > INT_MAX / 2) return false;
-  cudaFuncAttributes attributes;
-  CUDA_CHECK(cudaFuncGetAttributes(&attributes, linear_gelu_kernel<F>));
   // Built without Hopper's instructions, the kernel is empty; with too few registers, consumers would wait
   // for registers for ever.
-  return attributes.numRegs * kBlockThreads >=
+  return attributes_of(linear_gelu_kernel<F>).numRegs * kBlockThreads >=
          kGroup * (kProducerRegisters + kConsumers * kConsumerRegisters);
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "model/cuda/dynamic_library.h"
+#include "model/cuda/kernels.cuh"
 #include "model/error.h"
 #include "model/tensor.h"
 
@@ -39,10 +40,6 @@ CUtensorMap tensor_map(const Tensor& t, const std::array<uint64_t, kRank>& exten
              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   check(result == CUDA_SUCCESS, "cuTensorMapEncodeTiled of ", t, " failed: ", static_cast<int>(result));
   return map;
-}
-
-__device__ inline uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
 /// A barrier in shared memory. Its phases follow each other; a phase ends when all arrivals have happened and
@@ -153,7 +150,7 @@ __device__ void wgmma(float (&sums)[96], uint64_t x, uint64_t w, bool add) {
 }
 #undef WGMMA_N192
 
-/// The same for x (64,16) and w (128,16) in bf16, both described by wgmma_operand<kTransposed>().
+/// sums = or += x w^T for x (64,16) and w (128,16) in bf16, both described by wgmma_operand<kTransposed>().
 template <bool kTransposed>
 __device__ void wgmma(float (&sums)[64], uint64_t x, uint64_t w, bool add) {
   asm volatile(

@@ -54,11 +54,14 @@ __device__ inline void named_barrier_arrive(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-/// Loads four 8x8 matrices of 16 bits from shared memory; lane i gives the address of row i % 8 of matrix i
-/// / 8.
+__device__ inline uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+/// Loads four 8x8 matrices of 16 bits from shared memory; `row` of lane i is row i % 8 of matrix i / 8.
 template <bool kTransposed>
 __device__ void load_matrices(uint32_t (&x)[4], const void* row) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  const uint32_t address = shared_address(row);
   if constexpr (kTransposed)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
@@ -69,6 +72,14 @@ __device__ void load_matrices(uint32_t (&x)[4], const void* row) {
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
                  : "r"(address)
                  : "memory");
+}
+
+/// Properties of a kernel as this build has it for the device.
+template <class... Parameters>
+cudaFuncAttributes attributes_of(void (*kernel)(Parameters...)) {
+  cudaFuncAttributes attributes;
+  CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+  return attributes;
 }
 
 /// Queues a kernel, as `kernel<<<grid, block, shared, stream>>>(args...)` does.

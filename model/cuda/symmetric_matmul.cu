@@ -183,21 +183,15 @@ CUtensorMap boxes_of(const Tensor& t, int64_t n, int64_t rows, int64_t cols) {
 }  // namespace
 
 void SymmetricMatmul::run(Cuda& cuda) const {
-  const auto whole = [&] {
-    present(addend) ? MatmulAdd{out, a, a, op, addend, alpha, beta}.run(cuda)
-                    : Matmul{out, a, a, op}.run(cuda);
-  };
   const MatmulShape s = matmul_shape(out, a, a, op);
   const auto kernel = op == MatOp::TN ? symmetric_matmul_kernel<true> : symmetric_matmul_kernel<false>;
   const auto has_kernel = [&] {
     if (cuda.compute_capability != 90 || !all_of_type(DType::bf16, out, a) || s.K == 0) return false;
     if (s.batch > 65535 || std::max(s.M, s.K) > INT_MAX / 4) return false;
     if (!wide_rows(s.M, {out, addend}) || !wide_rows(a.cols(), {a})) return false;
-    cudaFuncAttributes attributes;
-    CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
-    return attributes.numRegs > kSums;  // built without Hopper's instructions, the kernel is empty
+    return attributes_of(kernel).numRegs > kSums;  // built without Hopper's instructions, the kernel is empty
   };
-  if (out.numel() == 0 || !has_kernel()) return whole();
+  if (out.numel() == 0 || !has_kernel()) return run_whole(cuda);
   LtMatmul product = cuda.product(kName, out, a, a, op, Write::set);
   if (present(addend)) product = product.plus(addend.data);
   product.key.symmetric = true;
@@ -213,7 +207,7 @@ void SymmetricMatmul::run(Cuda& cuda) const {
            Product{out.ptr<BFloat16>(), static_cast<int>(s.M), static_cast<int>(s.K), present(addend), alpha,
                    beta});
   };
-  const MatmulStrategy strategies[] = {{"half", {}, half}, {"whole", {}, whole}};
+  const MatmulStrategy strategies[] = {{"half", {}, half}, {"whole", {}, [&] { run_whole(cuda); }}};
   cuda.matmul_plans->perform(product, strategies);
 }
 

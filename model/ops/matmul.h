@@ -92,6 +92,12 @@ struct SymmetricMatmul {
     work.flops = static_cast<double>(a.numel()) * static_cast<double>(out.cols() + 1);
     return work;
   }
+  /// Computes both halves.
+  template <class Backend>
+  void run_whole(Backend& backend) const {
+    present(addend) ? MatmulAdd{out, a, a, op, addend, alpha, beta}.run(backend)
+                    : Matmul{out, a, a, op}.run(backend);
+  }
   void run(Cpu&) const, run(Cuda&) const;
 };
 
