@@ -44,7 +44,8 @@ def read(path: Path, data: dict | None = None) -> list[Series]:
 
 
 def _point(data: dict) -> Point:
-    return Point(plain(data["commit"])[:8] or plain(data["time"])[:10], data["median_step_ms"], data["lo"], data["hi"],
+    commit, dash, dirty = plain(data["commit"]).partition("-")
+    return Point(commit[:8] + dash + dirty or plain(data["time"])[:10], data["median_step_ms"], data["lo"], data["hi"],
                  data["level_ms"], data["changed"], data.get("outlier", False))
 
 

@@ -460,8 +460,9 @@ def _as_many(table: dict, before: int, after: int, ours_before: _Found, ours_aft
 
 
 def _gain_of(after: _Found, before: _Found) -> float:
-    """How many times as fast `after` is as `before`, per token. Rounds are paired only within a part."""
-    if after.results is before.results:
+    """How many times as fast `after` is as `before`, per token. Rounds are paired only within a part; a rung that was
+    measured in both workloads is compared with its own there."""
+    if after.results is before.results and (after.workload is before.workload or not after.workload.find(before.row.rung)):
         return after.row.speedup_over(before.row)
     return after.row.tokens_per_second / before.row.tokens_per_second
 

@@ -66,6 +66,15 @@ class HistoryChart(unittest.TestCase):
         self.assertRegex(warning, "^! .*40 of 41")
         self.assertEqual(points, ["4"] * 40)
 
+    def test_an_edit_is_not_the_commit_it_was_made_on(self):
+        data = sample()
+        data["series"][0]["points"][2]["commit"] += "-dirty"
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "history.json")
+            path.write_text(json.dumps(data))
+            (series,) = history.read(path)
+        self.assertEqual([one.label for one in series.points][1:3], ["01234567", "01234567-dirty"])
+
     def test_an_outlier_is_hollow(self):
         data = sample()
         data["series"][0]["points"][1]["outlier"] = True

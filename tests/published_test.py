@@ -191,6 +191,16 @@ class Beside(unittest.TestCase):
         self.assertEqual(rows["08_fused_elementwise"].speedup_over(rows["09_flash_attention"]), 1 / 1.2)
         self.assertEqual(rows["09_flash_attention"].speedup_over(rows["05_mixed_precision"]), 2.5)
 
+    def test_a_gain_over_a_batch_of_the_same_file_is_not_the_ladder_s(self):
+        rows = {"00_orig": 100.0, "09_vocab50304": 10.0}
+        measured, larger = ours(rows, device="NVIDIA A100", B=8), ours(rows, device="NVIDIA A100", B=32)
+        measured.workloads += larger.workloads
+        for workload in measured.workloads:
+            workload.model = workload.ladder = "raschka-pytorch"
+            workload.rows[1].baseline = results.Ratio(10, against="00_orig")
+        lines = table("raschka-llm-training-speed", "Throughput of the ten steps, and on 4 devices", [measured]).lines
+        self.assertEqual(next(line for line in lines if line.variant == "10_batch_size").ours.ratio, "40.00×")
+
     def test_another_model_or_length_and_a_failed_rung_stand_beside_nothing(self):
         tiny = ours(LADDER)
         tiny.workloads[0].model = "gpt2-tiny"
