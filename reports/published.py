@@ -378,8 +378,8 @@ class _Column:
 
 
 def _named(workload: Workload, name: str) -> Row | None:
-    """The row called `name` if it is ok; in the results of a ladder, rows are called without the ladder's name."""
-    row = workload.find(name) or (workload.find(name.removeprefix(f"{workload.ladder}/")) if workload.ladder else None)
+    """The row called `name` if it is ok. In the results of a ladder, its own rows are called without the ladder's name."""
+    row = workload.find(name.removeprefix(f"{workload.ladder}/")) if "/" in name or not workload.ladder else None
     return row if row and row.ok else None
 
 

@@ -246,6 +246,13 @@ class Beside(unittest.TestCase):
         his.workloads.pop()
         self.assertEqual(table(*raschka, [his]).lines[10].ours.value, "", "8 is not 32")
 
+    def test_a_rung_of_a_ladder_of_peers_does_not_stand_for_ours_of_the_same_name(self):
+        his = ours({"00_orig": 100.0, "03_fused_adamw": 50.0}, B=8)
+        his.workloads[0].model = his.workloads[0].ladder = "raschka-pytorch"
+        one = table("raschka-llm-training-speed", "Throughput of the ten steps, and on 4 devices", [his])
+        line = next(line for line in one.lines if line.variant == "03_fused_adamw")
+        self.assertEqual([cell.value for cell in line.columns[1:]], ["", ""])
+
     def test_each_row_is_judged_against_the_one_above_too(self):
         lines = table(*GUNTON, [ours(LADDER)]).lines
         self.assertEqual((lines[4].step, lines[4].ours.step), ("1.04×", "1.25×"))
