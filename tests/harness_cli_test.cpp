@@ -954,6 +954,7 @@ say '{"event":"eval","step":'$i',"val_loss":'$((90 - i * fall))'}'
   const Outcome early = stepladder(tune + "50 --lr 2e-3 --out early.jsonl");
   EXPECT_TRUE(trials_of(load_parts(folder_ / "early.jsonl")).at(0).at_first) << early.out;
   EXPECT_TRUE(says(early.out, {"--eval-every"})) << "a trial's place says little: " << early.out;
+  EXPECT_FALSE(says(early.out, {"Best of"}));
 
   ASSERT_EQ(stepladder(tune + "50 --lr 1e-2 --out missed.jsonl").code, kExitInconclusive);
   EXPECT_TRUE(ended(stepladder("report missed.jsonl"), kExitOk, {"above 50"}));
@@ -1608,7 +1609,8 @@ TEST_F(HarnessCli, ResumingAnotherPlanOrBuildIsRefusedByName) {
   EXPECT_TRUE(
       is_refused(stepladder(plan("--rounds 1 --lr 0.002 --resume")), {"plan.lr", "0.0006", "0.002"}, 4));
   FakeRung{.name = "02_tf32", .source_hash = "changed"}.write(folder_);
-  EXPECT_TRUE(ended(stepladder(plan("--rounds 1 --resume")), 4, {}, {"source_hashes.02_tf32"}));
+  EXPECT_TRUE(
+      ended(stepladder(plan("--rounds 1 --resume")), 4, {}, {"the sources of 02_tf32", "--overwrite"}));
 }
 
 TEST_F(HarnessCli, OnAnotherCardOrHostAnUnfinishedRoundIsMeasuredAgainAndAFinishedOneKept) {

@@ -253,6 +253,18 @@ TEST_F(OwnTrainer, ThatFailsInEveryRungIsTriedInNoFurtherRound) {
   EXPECT_EQ(results().runs.size(), 2U) << "of the first round";
 }
 
+TEST_F(OwnTrainer, ThatWasMendedIsRunAgainByTheCommandThatItsFailureNames) {
+  trainer("trainer.sh", "exit 7\n");
+  const std::string again = "resume r.json --retry-failed --ladder own/ladder.json";
+  ASSERT_TRUE(ended(run(), kExitFailed, {}, {again}));
+  trainer("trainer.sh", cat(kStart, kSteps, kEnd));
+  EXPECT_TRUE(ended(run("--resume"), kExitNotComparable, {}, {"the sources of 00_slow", "--retry-failed"}));
+  ASSERT_EQ(stepladder(again).code, 0);
+  EXPECT_EQ(results().runs.size(), 4U);
+  trainer("trainer.sh", cat("# otherwise\n", kStart, kSteps, kEnd));
+  EXPECT_TRUE(ended(stepladder(again), kExitNotComparable, {}, {"the sources of 00_slow", "--overwrite"}));
+}
+
 TEST_F(OwnTrainer, OfFewRoundsIsToldWhichCommandMeasuresAnInterval) {
   const std::string more = "`stepladder resume r.json --rounds 6 --ladder own/ladder.json`";
   ASSERT_TRUE(ended(run(), 0, {"4 rounds more", more + "\n"}));
@@ -415,7 +427,8 @@ TEST_F(OwnTrainer, OfALadderFileThatIsWrongIsRefusedByName) {
   refused(rung(R"("command": ["sh"], "environment": {"A=B": "1"})"), {"environment", "A=B"});
   refused(rung(R"("command": ["sh"], "environment": {"A": 1})"), {"environment"});
   refused(rung(R"("command": ["sh"], "tolerance": "0.1")"), {"tolerance"});
-  refused(rung(R"("command": ["sh"], "enviroment": {})"), {"enviroment", "environment"});
+  refused(rung(R"("command": ["sh"], "enviroment": {})"), {"enviroment", "did you mean environment?"});
+  refused(rung(R"("command": ["sh"], "args": [])"), {"'args': known are name", "arguments"});
   refused(rung(R"("command": ["sh", "{btch}"])"), {"{btch}", "{batch}"});
   refused(rung(R"("command": ["sh", "x{arguments}"])"), {"{arguments}"});
   refused(rung(R"("command": ["sh"], "source": "nowhere.py")"), {"nowhere.py"});
@@ -436,11 +449,13 @@ TEST_F(OwnTrainer, OfALadderFileThatIsWrongIsRefusedByName) {
     for (const char* number : {"-1", "2.5", "1000001", "18446744073709551615", "true"})
       refused(workload(cat('"', key, "\": ", number)), {"workload", key});
   refused(workload(R"("steps": 0)"), {"workload"});
+  refused(workload(R"("steps": 5, "warmup": 5)"), {"workload", "warmup 5", "steps 5"});
   refused(workload(R"("batch": [16.5])"), {"workload", "batch"});
   refused(R"({"name": "mine", "rungs": [{"name": "a", "changes": "", "command": ["sh"]},
                                         {"name": "a", "changes": "", "command": ["sh"]}]})",
           {"twice"});
   EXPECT_TRUE(ended(stepladder("run --ladder nowhere.json"), 2, {}, {"nowhere.json"}));
+  EXPECT_TRUE(is_refused(stepladder("run own/ladder.json"), {"'own/ladder.json'", "--ladder"}));
 }
 
 TEST_F(OwnTrainer, ResultsWithALadderThatMakesNoSenseAreRefusedByName) {
@@ -862,7 +877,8 @@ TEST_F(OwnTrainer, ThatIsFitPassesItsCheck) {
   for (const auto& [wrong, name] :
        {std::pair("--ladder own/ladder.json 01", "--rungs"),
         std::pair("--rungs 00 sh own/trainer.sh", "--ladder"),
-        std::pair("--ladder own/ladder.json --batsch 4", "--batsch"), std::pair("", "--ladder")})
+        std::pair("--ladder own/ladder.json --batsch 4", "--batsch"), std::pair("", "--ladder"),
+        std::pair("own/ladder.json", "own/ladder.json: a ladder file is given by --ladder")})
     EXPECT_TRUE(is_refused(stepladder(cat("check-trainer ", wrong)), {name})) << wrong;
   for (const char* options : {"--", "--timeout 9 --", "--timeout=9 --batch 4 --"})
     EXPECT_EQ(stepladder(cat("check-trainer ", options, " sh own/trainer.sh {batch} {seq} {steps} 10")).code,
@@ -901,6 +917,16 @@ TEST_F(OwnTrainer, WhosePythonLacksAModuleIsToldOfTheOptionThatNamesAnother) {
     EXPECT_TRUE(ended(stepladder(command), kExitFailed, {"'no_such_module'", "--python"}));
   const Outcome outcome = stepladder("check-trainer python3 own/train.py");
   EXPECT_FALSE(says(outcome.out, {"--python"})) << "which it doesn't ask" << outcome.out;
+  write_file(folder_ / "own/train.py", "import stepladder\n");
+  const std::string isolated = stepladder("check-trainer python3 -I own/train.py").out;
+  EXPECT_TRUE(says(isolated, {"'stepladder'", "PYTHONPATH"})) << isolated;
+}
+
+TEST_F(OwnTrainer, WhoseCommandTakesNoDataNeedsNone) {
+  const std::string doctor = "doctor --ladder own/ladder.json";
+  EXPECT_FALSE(says(stepladder(doctor).out, {"vocabulary"}));
+  edit_ladder(R"("{steps}", "10"])", R"("{steps}", "10", "{data}"])");
+  EXPECT_TRUE(says(stepladder(doctor).out, {"vocabulary"}));
 }
 
 TEST_F(OwnTrainer, WithoutAValidationLossIsNotTrainedFromFurtherSeeds) {
@@ -920,6 +946,8 @@ TEST_F(OwnTrainer, ThatImportsACopyOfTheModuleIsTold) {
   EXPECT_FALSE(says(check(), {"own/stepladder.py"})) << check();
   std::filesystem::copy(cat(STEPLADDER_SOURCE_DIR, "/python/trainer/stepladder.py"), folder_ / "own");
   EXPECT_TRUE(says(check(), {"note: ", "own/stepladder.py", "/python/trainer", "ok"}));
+  write_file(folder_ / "own/stepladder.py", "");
+  EXPECT_TRUE(says(check(), {"wrong", "note: ", "own/stepladder.py"}));
   std::filesystem::remove(folder_ / "own/stepladder.py");
   std::filesystem::create_symlink(cat(STEPLADDER_SOURCE_DIR, "/python/trainer/stepladder.py"),
                                   folder_ / "own/stepladder.py");

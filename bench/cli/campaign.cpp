@@ -410,12 +410,11 @@ class Campaign {
     require_same(what, "the trainers' commit", text_at(context, "commit"),
                  ladder.built_in() ? "" : commit_of(ladder), kWayOut);
     if (ladder.built_in()) return;
-    // The plan may lack source hashes, or the sources may have changed since.
     const Json measured = there.results.plan.value("source_hashes", Json::object());
+    Json now = Json::object();
     for (const Program& trainer : programs(ladder, {"all"}, {}, options_.measure.python))
-      if (measured.contains(trainer.variant))
-        require_same(what, cat("the sources of ", trainer.variant), measured[trainer.variant],
-                     trainer.source_hash(), kWayOut);
+      if (measured.contains(trainer.variant)) now[trainer.variant] = trainer.source_hash();
+    require_same_sources(what, there.results, now, options_.retry_failed);
   }
 
   std::string goes_on() const {

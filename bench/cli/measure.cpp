@@ -236,12 +236,9 @@ bool missed_its_loss(const Run& run) {
 }
 
 int exit_code_of(const Results& results) {
-  const bool good = std::ranges::all_of(results.runs, [](const Run& run) {
-    return run.status == Status::ok || run.status == Status::unsupported;
-  });
-  return !good                                                ? kExitFailed
-         : std::ranges::any_of(results.runs, missed_its_loss) ? kExitInconclusive
-                                                              : kExitOk;
+  return std::ranges::any_of(results.runs, failed, &Run::status) ? kExitFailed
+         : std::ranges::any_of(results.runs, missed_its_loss)    ? kExitInconclusive
+                                                                 : kExitOk;
 }
 
 /// Sets until when runs train: for --steps, until a loss, or for --steps from each of --seeds. Throws

@@ -149,7 +149,7 @@ class Notes {
   void add_failures(const std::vector<ResultRow>& variants) {
     std::map<std::pair<std::string, std::string>, std::vector<std::string>> failed;
     for (const ResultRow& v : variants)
-      if (is_rung(v) && v.status != Status::ok && v.status != Status::unsupported)
+      if (is_rung(v) && stepladder::failed(v.status))
         failed[{v.workload, name_of(v.status)}].push_back(v.variant);
     for (const auto& [key, names] : failed)
       warn(cat(key.second, ": ", join(names, ", "), " on ", key.first, ". No speed-up is claimed for it."));

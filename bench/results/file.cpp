@@ -235,7 +235,8 @@ void make_folder_of(const std::string& path) {
   std::error_code error;
   const auto folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  if (error) throw InputError(cat(path, ": cannot make its folder: ", error.message()));
+  if (error)
+    throw InputError(cat(path, ": cannot make its folder: ", error.message(), "; name another --out"));
 }
 
 ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Existing existing,
@@ -320,9 +321,14 @@ void ResultsFile::open_part(Existing existing) {
 }
 
 void ResultsFile::resume(Part part, Existing existing) {
-  const std::string name = cat(path_, part.name.empty() ? "" : ":" + part.name);
+  const std::string name = cat(path_, part.name.empty() ? "" : ":" + part.name),
+                    what = name + " cannot be resumed";
+  if (const auto hashes = results_.plan.find("source_hashes"); hashes != results_.plan.end()) {
+    require_same_sources(what, part.results, *hashes, existing == Existing::retry);
+    part.results.plan["source_hashes"] = *hashes;
+  }
   require_same_plan(
-      cat(name, " cannot be resumed"), part.results, context_, results_.plan,
+      what, part.results, context_, results_.plan,
       cat("`stepladder resume ", name,
           "` goes on with its own options, --out names another file, --overwrite starts again"));
   int64_t done = 0;
@@ -340,11 +346,9 @@ void ResultsFile::resume(Part part, Existing existing) {
   results_.context["command_line"] = context_.value("command_line", Json());
   if (existing != Existing::retry) return;
   auto& runs = results_.runs;
-  const auto failed = std::stable_partition(runs.begin(), runs.end(), [](const Run& run) {
-    return run.status == Status::ok || run.status == Status::unsupported;
-  });
-  failed_.assign(std::make_move_iterator(failed), std::make_move_iterator(runs.end()));
-  runs.erase(failed, runs.end());
+  const auto again = std::ranges::stable_partition(runs, std::not_fn(failed), &Run::status);
+  failed_.assign(std::make_move_iterator(again.begin()), std::make_move_iterator(again.end()));
+  runs.erase(again.begin(), again.end());
 }
 
 Json ResultsFile::line(const char* kind) const {

@@ -56,6 +56,10 @@ std::pair<std::string, std::string> name_and_about(const std::string& part);
 void require_same_plan(const std::string& what, const Results& was, const Json& context, const Json& plan,
                        const std::string& way_out);
 
+/// Checks that the sources of trainers are those of `was`; with `retry`, of trainers alone with a run that
+/// has not failed. Throws Error with kExitNotComparable, naming the trainer and the way out.
+void require_same_sources(const std::string& what, const Results& was, const Json& source_hashes, bool retry);
+
 /// Adds to the context of results when and where a session resumed them.
 void tell_resumed(Results& results, const Json& context);
 

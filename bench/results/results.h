@@ -24,6 +24,10 @@ enum class Status { ok, oom, unsupported, diverged, crash, timeout };
 inline constexpr Status kStatuses[] = {Status::ok,       Status::oom,   Status::unsupported,
                                        Status::diverged, Status::crash, Status::timeout};
 const char* name_of(Status status);
+/// Whether a run with this status counts as a failure: anything but ok and unsupported.
+constexpr bool failed(Status status) {
+  return status != Status::ok && status != Status::unsupported;
+}
 
 /// The state of a device at one moment; unknown fields are empty.
 struct DeviceState {
