@@ -55,14 +55,14 @@ T field_at(const Json& object, const char* key) {
   throw InputError(cat("'", key, "' (", is_a<T>(Json()).first, ") is missing"));
 }
 
-/// Checks that all keys of an object are in `known`. Throws InputError for another key, with the nearest
-/// known one.
+/// Checks that all keys of an object are in `known`. Throws InputError for another key, with a near known
+/// one, or all.
 template <class Json>
 void check_keys(const Json& object, const std::vector<std::string>& known) {
   for (const auto& [key, value] : object.items())
     if (std::ranges::find(known, key) == known.end())
-      throw InputError(
-          cat("unknown key '", printable(key, 60), "': did you mean '", nearest(key, known), "'?"));
+      throw InputError(cat("unknown key '", printable(key, 60), "'",
+                           suggestion(key, known, cat("known are ", join(known, ", ")))));
 }
 
 }  // namespace stepladder

@@ -112,6 +112,8 @@ std::string unexpected(const CLI::App& app, const std::string& extra) {
   const char* kind = extra.starts_with("-") ? "unknown option"
                      : candidates.empty()   ? "unexpected argument"
                                             : "unknown command";
+  if (extra.ends_with(".json") && at.get_option_no_throw("--ladder"))
+    return cat(kind, " '", printable(name, 200), "': a ladder file is given by --ladder");
   return cat(kind, " '", printable(name, 200), "'",
              candidates.empty() ? "" : suggestion(name, candidates, "--help lists those there are"));
 }

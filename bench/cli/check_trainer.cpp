@@ -91,8 +91,8 @@ Rows uses_of(const Run& run, const Program& program, const Ladder& ladder) {
                                          : cat("yes: switches ", join(ladder.switch_names(), ", "))}};
 }
 
-/// The path of a stepladder.py that Python finds before the harness's: beside the script, or for `python -m`
-/// in the working directory. "" where there is none.
+/// Names a stepladder.py that Python finds before the harness's: beside the script, or for `python -m` in the
+/// working directory. "" where there is none.
 std::string shadowing_module(const Program& program) {
   namespace fs = std::filesystem;
   const auto script =
@@ -101,7 +101,10 @@ std::string shadowing_module(const Program& program) {
   if (script != program.command.end()) folder = (folder / *script).parent_path();
   const fs::path copy = folder / "stepladder.py", ours = fs::path(trainer_module_dir()) / "stepladder.py";
   std::error_code none;
-  return fs::exists(copy, none) && !fs::equivalent(copy, ours, none) ? copy.string() : "";
+  if (!fs::exists(copy, none) || fs::equivalent(copy, ours, none)) return "";
+  return cat(copy.string(),
+             " is imported in place of ours, which may be another: remove it, the harness puts ",
+             ours.parent_path().string(), " on PYTHONPATH");
 }
 
 /// Notes on what is not wrong, but worth a change.
@@ -115,10 +118,6 @@ std::vector<std::string> advice(const Run& run, const Program& program, const Wo
        {little_covered(*run.summary), asked.model ? missing_math(program.math, run.config) : "",
         contradicted_math(program.math, run.config)})
     if (!odd.empty()) lines.push_back(odd);
-  if (const std::string copy = shadowing_module(program); !copy.empty())
-    lines.push_back(cat(copy,
-                        " is imported in place of ours, which may be another: remove it, the harness puts ",
-                        trainer_module_dir(), " on PYTHONPATH"));
   if (run.lingered)
     lines.push_back(cat("it did not end within ", kLingering,
                         " s of telling its end, and was ended: each run of it takes that much longer"));
@@ -139,20 +138,20 @@ bool check_one(Plan& plan, const Program& program, bool brief = false) {
   if (!asked.seq && !is_told(program, "seq")) workload.config.erase("T");
   std::cout << program.variant << ": " << printable(shell_line(workload.command), kMaxMessage) << std::endl;
   const Run run = run_program(workload, [](const Step&) {});
-  if (run.status != Status::ok) {
+  const bool good = run.status == Status::ok;
+  std::vector<std::string> notes;
+  if (!good) {
     std::cout << "wrong (" << name_of(run.status) << "): " << printable(run.reason, kMaxMessage) << "\n";
     if (!run.stderr_tail.empty())
       std::cout << "its last words on stderr:\n" << without_controls(run.stderr_tail, "\n");
-    std::cout << std::endl;
-    return false;
-  }
-  if (!brief) {
+  } else if (!brief) {
     std::cout << box(told(run)) << "ready for\n" << box(uses_of(run, program, plan.ladder));
-    for (const std::string& line : advice(run, program, asked))
-      std::cout << "note: " << printable(line, kMaxMessage) << "\n";
+    notes = advice(run, program, asked);
   }
-  std::cout << "ok\n" << std::endl;
-  return true;
+  if (const std::string other = shadowing_module(program); !other.empty() && !brief) notes.push_back(other);
+  for (const std::string& line : notes) std::cout << "note: " << printable(line, kMaxMessage) << "\n";
+  std::cout << (good ? "ok\n" : "") << std::endl;
+  return good;
 }
 
 /// Whether runs were ok, by the program's command and environment.
@@ -206,6 +205,8 @@ void check_words(const CheckOptions& options) {
   if (!options.command.empty() && options.command.front().starts_with('-'))
     throw InputError(cat(printable(options.command.front(), 60),
                          ": no option of check-trainer, which go before the command"));
+  if (options.ladder.empty() && options.command.front().ends_with(".json"))
+    throw InputError(cat(printable(options.command.front(), 60), ": a ladder file is given by --ladder"));
   if (!options.ladder.empty() && !options.command.empty())
     throw InputError(cat(printable(options.command.front(), 60),
                          ": --ladder has the commands; --rungs LIST says which of them"));

@@ -36,8 +36,9 @@ struct DoctorOptions {
 /// Prints what this machine has, what is missing, and how to get it.
 class Doctor {
  public:
-  Doctor(const std::string& ladder, std::string python)
-      : ladder_(ladder_at(ladder)), python_(std::move(python)) {}
+  Doctor(const std::string& ladder, const std::string& python) : ladder_(ladder_at(ladder)) {
+    if (!ladder_.built_in()) own_ = programs(ladder_, {"all"}, {}, python);
+  }
 
   int run() {
     look_at_machine();
@@ -122,6 +123,9 @@ class Doctor {
   }
 
   void look_at_files() {
+    if (!ladder_.built_in() &&
+        std::ranges::none_of(own_, [](const Program& program) { return is_told(program, "data"); }))
+      return;
     RungSettings defaults;
     defaults.resolve();
     rows_.emplace_back();
@@ -182,8 +186,7 @@ class Doctor {
   /// Adds to `missing_` each trainer's program that can't be started: the first word of its command.
   void look_at_commands() {
     std::set<std::string> seen;
-    for (const Program& program :
-         ladder_.built_in() ? std::vector<Program>() : programs(ladder_, {"all"}, {}, python_)) {
+    for (const Program& program : own_) {
       const std::string& first = program.command.front();
       if (seen.insert(first).second &&
           !output_of({"sh", "-c", "command -v -- \"$1\"", "sh", first}, 10.0, program.folder))
@@ -193,7 +196,7 @@ class Doctor {
   }
 
   const Ladder ladder_;
-  const std::string python_;
+  std::vector<Program> own_;  // the trainers of a ladder file
   Rows rows_;
   std::vector<std::string> missing_;
   DeviceProbe cpu_, cuda_;

@@ -71,7 +71,8 @@ int show_history(HistoryOptions& options) {
     return kExitOk;
   }
   fs::create_directories(options.out, error);
-  if (error) throw InputError(cat(options.out, ": cannot make the folder: ", error.message()));
+  if (error)
+    throw InputError(cat(options.out, ": cannot make the folder: ", error.message(), "; name another --out"));
   const std::string path = (fs::path(options.out) / "history.json").string();
   check_same_kind(path, "history");
   write_atomically(path, json);

@@ -316,7 +316,9 @@ int report(ReportOptions& options) {
   // A report is a dozen files: keep them out of the current folder.
   if (out.empty() || (options.out.empty() && fs::equivalent(out, ".", error))) out = "report";
   fs::create_directories(out, error);
-  if (error) throw InputError(cat(out.string(), ": cannot make the folder: ", error.message()));
+  if (error)
+    throw InputError(
+        cat(out.string(), ": cannot make the folder: ", error.message(), "; name another --out"));
 
   for (const auto& [file, kind] : {std::pair("summary.md", "summary"), std::pair("results.csv", "table"),
                                    std::pair("index.html", "page"), std::pair("published.md", "published")})

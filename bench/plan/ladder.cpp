@@ -242,6 +242,8 @@ WorkloadDefaults workload_from(const Json& json) {
   workload.steps = count_if(json, "steps", 1);
   workload.warmup = count_if(json, "warmup");
   workload.rounds = count_if(json, "rounds", 1);
+  if (workload.steps && workload.warmup.value_or(0) >= *workload.steps)
+    throw InputError(cat("warmup ", *workload.warmup, " leaves none of steps ", *workload.steps, " to time"));
   return workload;
 }
 

@@ -159,11 +159,12 @@ Section section_of(const std::vector<Trial>& ranked, size_t most) {
     section.notes.push_back({cat("Of ", ranked.size(), " trials the best ", most, " of each trainer",
                                  to_loss ? "" : " and number of steps", " are shown; the file has all.")});
   for (const Trial& best : best_of(ranked))
-    section.notes.push_back(
-        {cat("Best of ", workloads ? cat(best.trainer, ", ", best.workload, ",") : best.trainer,
-             best.until ? cat(" to a loss of ", number_text(*best.until))
-                        : cat(" in ", grouped(best.steps), " steps"),
-             ": `", best.options(), "`")});
+    if (!best.at_first)
+      section.notes.push_back(
+          {cat("Best of ", workloads ? cat(best.trainer, ", ", best.workload, ",") : best.trainer,
+               best.until ? cat(" to a loss of ", number_text(*best.until))
+                          : cat(" in ", grouped(best.steps), " steps"),
+               ": `", best.options(), "`")});
   return section;
 }
 

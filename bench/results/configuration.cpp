@@ -35,7 +35,8 @@ std::string unlike(const Run& first, const Run& run) {
   return cat(printable(run.variant, 100), ", ", printable(run.workload(), 100), ": its runs of rounds ",
              first.round, " and ", run.round,
              " are of different configurations or sources: ", join(texts, ", "),
-             "; a row has one: measure them apart, into two files");
+             "; a row has one: leave out of what a trainer tells of itself what differs in each run, or "
+             "measure them apart, into two files");
 }
 
 }  // namespace

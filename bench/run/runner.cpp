@@ -337,7 +337,9 @@ Ending RanksOfRun::ending_of(const ChildEnd& end, size_t rank) const {
   const ChildReport& report = reports_[rank];
   const Run& run = parts_[rank];
   std::string last = end.last_words();
-  if (last.find("No module named '") != std::string::npos && workload_.program.takes_python)
+  if (last.find("No module named 'stepladder'") != std::string::npos)
+    last += "; the harness puts it on PYTHONPATH, which the trainer's command or environment replaces";
+  else if (last.find("No module named '") != std::string::npos && workload_.program.takes_python)
     last += "; use --python to name a Python that has it";
   const std::string torn = end.torn ? "; its last line has no newline, without which it is no event" : "";
   const auto crash = [&](const auto&... what) { return Ending{Status::crash, cat(what..., torn, last)}; };
