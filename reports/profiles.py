@@ -51,6 +51,7 @@ class Profile:
     name: str = ""  # the profile's file name
     source_hash: str = ""
     label: str = ""  # what tells the profile from others beside it: workload, device, file
+    place: int = 0  # among the profiles given
     timeline: list[Stretch] = field(default_factory=list)  # of the last traced step
     tokens: int = 0  # of a step
     counters: dict[str, float] = field(default_factory=dict)  # of a step: bytes by field, and instructions; empty: not counted

@@ -423,9 +423,9 @@ def _labelled(profiles: Sequence) -> list:
         again = of_its_own[profile.rung, profile.workload, profile.device] > 1
         return ", ".join([*[profile.workload] * (len(workloads) > 1), *[profile.device] * (len(devices) > 1),
                           *[profile.name] * again])
-    placed = sorted(profiles, key=lambda profile: (workloads.index(profile.workload),
-                                                   [*sources.LADDER, profile.rung].index(profile.rung)))
-    return [replace(profile, label=label(profile)) for profile in placed]
+    placed = [replace(profile, label=label(profile), place=place) for place, profile in enumerate(profiles)]
+    return sorted(placed, key=lambda profile: (workloads.index(profile.workload),
+                                               [*sources.LADDER, profile.rung].index(profile.rung)))
 
 
 def together(results: list[Results], profiles: Sequence = (), history: Sequence = ()) -> Results:
