@@ -1150,6 +1150,12 @@ class BySteps(unittest.TestCase):
         self.assertEqual(colours["01_causal_mask"], style.BASELINE_BAR)
         self.assertNotEqual(colours["02_tf32 (diverged)"], style.BASELINE_BAR)
 
+    def test_a_rung_is_called_diverged_only_where_it_diverged(self):
+        data = read(sample((4, 8)))
+        data.workloads[1].rows[2].status = "diverged"
+        names = [ax.texts[0].get_text() for ax in charts.draw_loss(data).axes if ax.texts]
+        self.assertEqual(names, ["01_causal_mask", "02_tf32", "01_causal_mask", "02_tf32 (diverged)"])
+
     def test_what_learns_as_the_baseline_does_is_grey_and_the_farthest_have_colours(self):
         def colours(far):
             data = sample()
