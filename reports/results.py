@@ -443,7 +443,7 @@ def together(results: list[Results], profiles: Sequence = (), history: Sequence 
     workloads = [labelled(one, workload) for one in results for workload in one.workloads]
     ablations = [replace(ablation, workload=labelled(one, ablation.workload))
                  for one in results for ablation in one.ablations]
-    return Results(", ".join(devices), results[0].backend if results else "", workloads, ablations,
+    return Results(", ".join(devices), ", ".join(dict.fromkeys(one.backend for one in results)), workloads, ablations,
                    mixed=len(devices) > 1, history=list(history),
                    profiles=_labelled(profiles),
                    scaling=[replace(row, file=one.name) for one in results for row in one.scaling],

@@ -1389,6 +1389,11 @@ class Together(unittest.TestCase):
         longer = until_loss(twice_as_long(sample((4,))))
         self.assertEqual([workload.B for workload in measured([sample((8,)), longer]).longest()], [8])
 
+    def test_results_are_emulated_where_all_are_of_a_cpu(self):
+        on_cpu, on_gpu = (replace(read(sample()), backend=backend) for backend in ("cpu", "cuda"))
+        for given, emulated in (([on_cpu], True), ([on_cpu, on_cpu], True), ([on_cpu, on_gpu], False), ([on_gpu, on_cpu], False)):
+            self.assertEqual(results.together(given).emulated, emulated)
+
     def test_the_ladder_is_of_one_device_where_there_is_one(self):
         data = read(everything())
         self.assertEqual({workload.devices for workload in data.ladders()}, {1})
