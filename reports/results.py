@@ -192,7 +192,7 @@ class Workload:
     rows: list[Row] = field(default_factory=list)
     peers: list[Row] = field(default_factory=list)
     all_peers: list[Row] = field(default_factory=list)  # peers beside a rung and failed ones, too
-    label: str = ""  # the device or file it is from, where there are several
+    label: str = ""  # the device and the file it is from, each where there are several
     device: str = ""
     ladder: str = ""  # the name of a ladder of one's own
     file: str = ""
@@ -433,11 +433,12 @@ def together(results: list[Results], profiles: Sequence = (), history: Sequence 
     differ, by file where they would read the same; profiles likewise, and by workload where there are several."""
     devices = list(dict.fromkeys(one.device for one in [*results, *profiles]))
     main = {one.device: one for one in reversed(results)}
-    seen = [str(workload) for one in results for workload in one.workloads]
+    seen = [(one.device, str(workload)) for one in results for workload in one.workloads]
 
     def labelled(one: Results, workload: Workload) -> Workload:
         first = one is main[one.device]
-        label = one.device if len(devices) > 1 else one.name if not first and seen.count(str(workload)) > 1 else ""
+        again = not first and seen.count((one.device, str(workload))) > 1
+        label = ", ".join([*[one.device] * (len(devices) > 1), *[one.name] * again])
         return replace(workload, label=label, file=one.name, main=first)
 
     workloads = [labelled(one, workload) for one in results for workload in one.workloads]

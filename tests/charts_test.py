@@ -1389,6 +1389,13 @@ class Together(unittest.TestCase):
         longer = until_loss(twice_as_long(sample((4,))))
         self.assertEqual([workload.B for workload in measured([sample((8,)), longer]).longest()], [8])
 
+    def test_files_of_one_of_several_devices_are_told_apart(self):
+        other = sample()
+        other["context"]["device"]["name"] = "Tesla T4"
+        given = [replace(read(data), name=name) for name, data in (("a", sample()), ("b", sample()), ("c", other))]
+        self.assertEqual([workload.label for workload in results.together(given).workloads],
+                         ["NVIDIA H200", "NVIDIA H200, b", "Tesla T4"])
+
     def test_results_are_emulated_where_all_are_of_a_cpu(self):
         on_cpu, on_gpu = (replace(read(sample()), backend=backend) for backend in ("cpu", "cuda"))
         for given, emulated in (([on_cpu], True), ([on_cpu, on_cpu], True), ([on_cpu, on_gpu], False), ([on_gpu, on_cpu], False)):
