@@ -81,7 +81,7 @@ def draw_peers_legend(fig, workloads: list[Workload], quantity: Quantity) -> Non
 
 def draw_by_rung(data: Results, workloads: list[Workload], quantity: Quantity, title: str, note: str):
     """A bar for each rung, a thin one below for PyTorch's same rung, a line across for llm.c."""
-    if data.backend == "cpu" and all(row.ours for workload in workloads for row in workload.rows):
+    if data.emulated:
         note = "  ·  ".join(filter(None, (note, "reduced precisions emulated")))
     left = left_of(data.rungs)
     beside = any(row.counterpart and quantity.of(row.counterpart) for workload in workloads for row in workload.rows)
@@ -317,7 +317,7 @@ def draw_ablation(data: Results):
     left = left_of([ablation.rung for ablation in data.ablations])
     pitch = 0.46
     sooner = any(gain.to_loss for gain in measured)
-    note = f"over 1: {'sooner at the loss' if sooner else 'faster'} with it" + ("  ·  reduced precisions emulated" if data.backend == "cpu" else "")
+    note = f"over 1: {'sooner at the loss' if sooner else 'faster'} with it" + ("  ·  reduced precisions emulated" if data.emulated else "")
     fig, panel = panels(data, "What each rung buys", note, [rows[0].workload for rows in groups.values()],
                         [[pitch * len(rows) + 0.1] for rows in groups.values()], left)
     kinds = [kind for kind in GAINS if any(kind in ablation.gains for ablation in data.ablations)]

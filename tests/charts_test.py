@@ -1092,6 +1092,14 @@ class Ablations(unittest.TestCase):
         self.assertEqual(data.rungs, list(RUNGS))
         self.assertEqual(len(charts.draw_ladder(data).axes[0].patches), len(RUNGS))
 
+    def test_only_our_own_rungs_emulate_precisions_on_a_cpu(self):
+        own = ablated()
+        own["plan"]["ladder"] = {"name": "mine", "rungs": [{"name": name} for name in RUNGS]}
+        ours, theirs = (replace(read(data), backend="cpu") for data in (ablated(), own))
+        for draw_it in charts.draw_ablation, charts.draw_ladder:
+            for data, emulated in ((ours, True), (theirs, False), (results.together([ours, theirs]), True)):
+                self.assertEqual("emulated" in draw_it(data).texts[1].get_text(), emulated)
+
     def test_without_a_number_there_is_a_note(self):
         data = ablated()
         data["ablations"] = [{"rung": "02_tf32", "config": config(4), "ladder": missing("oom", "90 GiB")}]
