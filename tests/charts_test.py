@@ -1437,6 +1437,18 @@ class Together(unittest.TestCase):
         rate, _ = charts_sweep.draw_batch(measured(two)).axes
         self.assertEqual([line.get_label() for line in rate.lines if line.get_label()[0] != "_"], list(RUNGS))
 
+    def test_a_line_over_the_batch_is_of_one_configuration(self):
+        batches = []
+        for B, dtype in ((4, "bf16"), (8, "bf16"), (16, "fp16")):
+            data = sample((B,))
+            for item in data["variants"]:
+                item |= {"settings": f"dtype {dtype}", "tokens_per_second": estimate(1e3)}
+            batches.append(data)
+        for order in (batches, batches[::-1]):
+            rate, _ = charts_sweep.draw_batch(measured(order)).axes
+            self.assertEqual({tuple(line.get_xdata()) for line in rate.lines if line.get_label() in RUNGS}, {(4, 8)})
+        self.assertIn("--batch", charts_sweep.draw_batch(measured(batches[1:])))
+
     def test_batches_between_powers_of_two_are_ticks_without_numbers(self):
         data = sample((2, 4, 8, 13, 16, 17))
         for item in data["variants"]:
