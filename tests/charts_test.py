@@ -943,6 +943,18 @@ class ToLoss(unittest.TestCase):
             lines = self.curves(self.panels(until_loss(sample(), gave_up))[0], "02_tf32")
             self.assertEqual([line.get_linewidth() > 1 for line in lines], thick)
 
+    def test_rounds_of_equal_time_count_each(self):
+        curves = [results.Curve([0.0, seconds], [9.0, 6.0], True) for seconds in (1.0, 1.0, 1.0, 5.0, 6.0)]
+        middle = charts_to_loss._median(results.Row("02_tf32", "ok", "", curves=curves))
+        self.assertEqual({curve.seconds[-1] for curve in middle}, {1.0})
+
+    def test_whiskers_are_named_where_another_rung_reached_the_loss_once(self):
+        data = until_loss(sample(), [("02_tf32", 0), ("02_tf32", 1)])
+        for item in data["variants"]:
+            once = item["variant"] == "02_tf32"
+            item["to_loss"]["interval"] = "single round" if once else "range (75 %)"
+        self.assertIn("range (75 %)", self.panels(data)[-1].get_xlabel())
+
     def test_a_disturbed_round_is_neither_drawn_nor_counted_while_others_are_left(self):
         for how in ("throttled", "shared"):
             data = disturbed(until_loss(sample()), "02_tf32", [2], how)
