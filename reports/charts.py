@@ -316,8 +316,8 @@ def draw_ablation(data: Results):
     low, high = min([1.0] + [gain.low for gain in measured]), max([1.0] + [gain.high for gain in measured])
     left = left_of([ablation.rung for ablation in data.ablations])
     pitch = 0.46
-    sooner = any(gain.to_loss for gain in measured)
-    note = f"over 1: {'sooner at the loss' if sooner else 'faster'} with it" + ("  ·  reduced precisions emulated" if data.emulated else "")
+    how = " or ".join(sorted({"sooner" if gain.to_loss else "faster" for gain in measured}))
+    note = f"over 1: {how}{' at the loss' * ('sooner' in how)} with it" + ("  ·  reduced precisions emulated" if data.emulated else "")
     fig, panel = panels(data, "What each rung buys", note, [rows[0].workload for rows in groups.values()],
                         [[pitch * len(rows) + 0.1] for rows in groups.values()], left)
     kinds = [kind for kind in GAINS if any(kind in ablation.gains for ablation in data.ablations)]
@@ -342,7 +342,7 @@ def draw_ablation(data: Results):
     files = {ablation.workload.file for ablation in data.ablations
              if any(gain.interval for gain in ablation.gains.values())}
     interval = with_interval(row for workload in data.workloads if workload.file in files for row in workload.rows)
-    panel[-1][-1].set_xlabel(f"how many times {'sooner' if sooner else 'faster'}{interval}")
+    panel[-1][-1].set_xlabel(f"how many times {how}{interval}")
     return fig
 
 

@@ -1104,6 +1104,16 @@ class Ablations(unittest.TestCase):
         self.assertEqual(data.rungs, list(RUNGS))
         self.assertEqual(len(charts.draw_ladder(data).axes[0].patches), len(RUNGS))
 
+    def test_a_gain_is_called_sooner_only_where_it_is_of_the_seconds_to_a_loss(self):
+        for sooner in ((), (0,), (0, 1)):
+            data = read(ablated())
+            for place, ablation in enumerate(data.ablations):
+                for one in ablation.gains.values():
+                    one.to_loss = place in sooner
+            figure = charts.draw_ablation(data)
+            for text in figure.texts[1].get_text(), figure.axes[-1].get_xlabel():
+                self.assertEqual(("faster" in text, "sooner" in text), (len(sooner) < 2, len(sooner) > 0))
+
     def test_only_our_own_rungs_emulate_precisions_on_a_cpu(self):
         own = ablated()
         own["plan"]["ladder"] = {"name": "mine", "rungs": [{"name": name} for name in RUNGS]}
