@@ -20,10 +20,9 @@ _HATCHES = ("", "///", "...")
 
 
 def _subtitle(profiles: list[Profile], note: str) -> str:
-    """The device and the workload, each only if all profiles share it: otherwise the rows name it."""
-    common = [of for of in ({profile.device for profile in profiles}, {profile.workload for profile in profiles})
-              if len(of) == 1]
-    return "  ·  ".join([*(only for (only,) in common), note])
+    """The device, and the workload if all profiles share it: otherwise the rows name it."""
+    workloads = {profile.workload for profile in profiles}
+    return "  ·  ".join([profiles[0].device, *(workloads if len(workloads) == 1 else ()), note])
 
 
 def _stacks(data: Results, parts_of: Callable[[Profile], dict[str, float]], title: str, missing: str):
@@ -192,14 +191,11 @@ def draw_dtype(data: Results):
     model FLOP/s (nanoGPT's formula) of the rung that makes the most of it. A device whose peak is not known has n/a."""
     if not data.profiles:
         return _no_profile(data)
-    devices = list(dict.fromkeys(profile.device for profile in data.profiles))
-    if len(devices) > 1:
-        return "profiles of several devices"
     rows = []  # label, value in TFLOP/s, text, look
     looks = {"peak": {"facecolor": style.BAND, "hatch": "\\\\\\"}, "gemm": {"facecolor": style.BAR, "hatch": ""},
              "rung": {"facecolor": style.PEER_BAR, "hatch": "///"}}
     ticks, place = {}, 0.0
-    for math, (peak, gemm) in ceilings(data, devices[0]).items():
+    for math, (peak, gemm) in ceilings(data, data.device).items():
         if peak is None and gemm is None:
             continue
         row = _fastest(data, math)
@@ -216,7 +212,7 @@ def draw_dtype(data: Results):
         place += count + 0.7
     if not rows:
         return "no GEMM was measured, and the device's peak is not known"
-    fig, (ax,) = style.figure("Throughput by type", f"{devices[0]}  ·  dense, TFLOP/s", [0.22 * place + 0.1], [0.2],
+    fig, (ax,) = style.figure("Throughput by type", f"{data.device}  ·  dense, TFLOP/s", [0.22 * place + 0.1], [0.2],
                               left_of(list(ticks)), 1.85)
     for y, kind, value, text in rows:
         if value:

@@ -414,15 +414,14 @@ class Results:
 
 
 def _labelled(profiles: Sequence) -> list:
-    """The profiles by workload, in the order of the ladder, each labelled by what tells it from the others."""
-    workloads, devices = ([*dict.fromkeys(of(profile) for profile in profiles)] for of in (
-        lambda profile: profile.workload, lambda profile: profile.device))
-    of_its_own = Counter((profile.rung, profile.workload, profile.device) for profile in profiles)
+    """The profiles by workload, in the order of the ladder, each labelled by what tells it from the others of its device."""
+    workloads = [*dict.fromkeys(profile.workload for profile in profiles)]
+    of_its_own = Counter((profile.rung, profile.workload) for profile in profiles)
 
     def label(profile) -> str:
-        again = of_its_own[profile.rung, profile.workload, profile.device] > 1
-        return ", ".join([*[profile.workload] * (len(workloads) > 1), *[profile.device] * (len(devices) > 1),
-                          *[profile.name] * again])
+        again = of_its_own[profile.rung, profile.workload] > 1
+        return ", ".join([*[profile.workload] * (len(workloads) > 1), *[profile.name] * again])
+
     placed = [replace(profile, label=label(profile), place=place) for place, profile in enumerate(profiles)]
     return sorted(placed, key=lambda profile: (workloads.index(profile.workload),
                                                [*sources.LADDER, profile.rung].index(profile.rung)))
@@ -430,7 +429,7 @@ def _labelled(profiles: Sequence) -> list:
 
 def together(results: list[Results], profiles: Sequence = (), history: Sequence = ()) -> Results:
     """Several results as one, the first of each device as its main ones. Workloads are labelled by device where devices
-    differ, by file where they would read the same; profiles likewise, and by workload where there are several."""
+    differ, by file where they would read the same; profiles by workload where there are several, and by file likewise."""
     devices = list(dict.fromkeys(one.device for one in [*results, *profiles]))
     main = {one.device: one for one in reversed(results)}
     seen = [(one.device, str(workload)) for one in results for workload in one.workloads]
