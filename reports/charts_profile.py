@@ -191,7 +191,7 @@ def draw_dtype(data: Results):
     model FLOP/s (nanoGPT's formula) of the rung that makes the most of it. A device whose peak is not known has n/a."""
     if not data.profiles:
         return _no_profile(data)
-    rows = []  # label, value in TFLOP/s, text, look
+    rows = []  # place, kind, name, value in TFLOP/s, what follows the number or is there for none
     looks = {"peak": {"facecolor": style.BAND, "hatch": "\\\\\\"}, "gemm": {"facecolor": style.BAR, "hatch": ""},
              "rung": {"facecolor": style.PEER_BAR, "hatch": "///"}}
     ticks, place = {}, 0.0
@@ -200,13 +200,12 @@ def draw_dtype(data: Results):
             continue
         row = _fastest(data, math)
         model = row.mfu_nanogpt * peak if row and peak else None
-        rows.append((place, "peak", peak, f"{peak:,.0f}" if peak else "n/a"))
-        rows.append((place + 1, "gemm", gemm, ", ".join(filter(None, (
-            f"{gemm:,.0f}", f"{100 * gemm / peak:.0f} % of peak" if peak else ""))) if gemm else "not measured"))
+        rows.append((place, "peak", "", peak, "" if peak else "n/a"))
+        of_peak = f", {100 * gemm / peak:.0f} % of peak" if gemm and peak else ""
+        rows.append((place + 1, "gemm", "", gemm, of_peak if gemm else "not measured"))
         if model:
-            text = f"{row.rung}: {model:,.0f}, MFU {100 * model / peak:.0f} %"
-            text += f", {100 * model / gemm:.0f} % of the GEMM" if gemm else ""
-            rows.append((place + 2, "rung", model, text))
+            of_gemm = f", {100 * model / gemm:.0f} % of the GEMM" if gemm else ""
+            rows.append((place + 2, "rung", f"{row.rung}: ", model, f", MFU {100 * model / peak:.0f} %{of_gemm}"))
         count = 3 if model else 2
         ticks[MATHS[math]] = place + (count - 1) / 2
         place += count + 0.7
@@ -214,10 +213,11 @@ def draw_dtype(data: Results):
         return "no GEMM was measured, and the device's peak is not known"
     fig, (ax,) = style.figure("Throughput by type", f"{data.device}  ·  dense, TFLOP/s", [0.22 * place + 0.1], [0.2],
                               left_of(list(ticks)), 1.85)
-    for y, kind, value, text in rows:
+    for y, kind, name, value, more in rows:
         if value:
             bar = ax.barh(y, value, height=0.9, edgecolor="white", linewidth=0.5, **looks[kind])
-            style.tip(bar[0], f"{kind}: {text} TFLOP/s" if kind != "rung" else text)
+            style.tip(bar[0], f"{name or f'{kind}: '}{value:,.0f} TFLOP/s{more}")
+        text = f"{name}{value:,.0f}{more}" if value else more
         style.beside(ax, text, (value or 0, y), 5, ground=0.5, fontsize=8.5, color=style.INK if value else style.MUTED)
     ax.set_yticks(list(ticks.values()), list(ticks))
     ax.set_ylim(place - 1.2, -0.7)
@@ -226,7 +226,7 @@ def draw_dtype(data: Results):
     widest = max(value or 0 for *_, value, _ in rows)
     ax.set_xlim(0, 1.3 * widest)
     ax.set_xlabel("TFLOP/s")
-    drawn = {kind for _, kind, value, _ in rows if value}
+    drawn = {kind for _, kind, _, value, _ in rows if value}
     legend_right(fig, ax, [Patch(edgecolor="white", label=label, **looks[kind]) for kind, label in (
         ("peak", "dense peak"), ("gemm", "measured GEMM"), ("rung", "best rung")) if kind in drawn])
     return fig

@@ -1339,6 +1339,16 @@ class Profiles(unittest.TestCase):
         of_rung = f"02_tf32: {1000 * best:,.0f}, MFU {100 * best:.0f} %, {100 * best / 0.7:.0f} % of the GEMM"
         self.assertEqual(said[3:], ["1,000", "700, 70 % of peak", of_rung, "2,000", "not measured"])
 
+    def test_throughput_has_its_unit_where_the_pointer_rests(self):
+        rungs = everything()
+        for item in rungs["variants"]:
+            item["config"]["math"] = "half"
+        with mock.patch.object(style, "tip") as tip:
+            charts_profile.draw_dtype(measured([rungs], profile()))
+        self.assertEqual([call.args[1] for call in tip.call_args_list][2:5],
+                         ["peak: 1,000 TFLOP/s", "gemm: 700 TFLOP/s, 70 % of peak",
+                          "02_tf32: 471 TFLOP/s, MFU 47 %, 67 % of the GEMM"])
+
     def test_a_type_that_only_another_file_has_a_rung_of_has_that_rung(self):
         beside = everything()
         for name in ("runs", "variants"):
