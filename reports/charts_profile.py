@@ -191,7 +191,7 @@ def draw_dtype(data: Results):
     model FLOP/s (nanoGPT's formula) of the rung that makes the most of it. A device whose peak is not known has n/a."""
     if not data.profiles:
         return _no_profile(data)
-    rows = []  # place, kind, name, value in TFLOP/s, what follows the number or is there for none
+    rows = []  # y, kind, name, TFLOP/s, and the text after the number or in place of it
     looks = {"peak": {"facecolor": style.BAND, "hatch": "\\\\\\"}, "gemm": {"facecolor": style.BAR, "hatch": ""},
              "rung": {"facecolor": style.PEER_BAR, "hatch": "///"}}
     ticks, place = {}, 0.0

@@ -3,7 +3,7 @@
 
 Usage: convert.py OLD NEW   NEW is written whole or not at all, compressed if it ends in .gz. Exit status: 0, or 2 for a file
                             that can't be read or written
-Version 0.4 will have it no more.
+Version 0.4 removes this program.
 """
 
 import gzip

@@ -183,14 +183,14 @@ NUMBERS = {of.name: of.type for of in fields(Row) if of.type in (float | None, E
 
 @dataclass
 class Workload:
-    """The rows of one configuration, in the order of the ladder; peers without rungs apart."""
+    """The rungs measured with one model, batch and sequence length, in the order of the ladder, and the peers beside them."""
 
     model: str
     B: int
     T: int
     devices: int = 1  # each trains on a batch of B
     rows: list[Row] = field(default_factory=list)
-    peers: list[Row] = field(default_factory=list)
+    peers: list[Row] = field(default_factory=list)  # those that are one trainer, such as llm.c, and ok
     all_peers: list[Row] = field(default_factory=list)  # peers beside a rung and failed ones, too
     label: str = ""  # the device and the file it is from, each where there are several
     device: str = ""
@@ -542,7 +542,7 @@ def _time_to_loss(item: dict, rounds: int) -> TimeToLoss:
 
 
 def _curve(run: dict, target: float) -> Curve | None:
-    """The curve of a run with at least two evaluations of finite loss, its points; None for another run."""
+    """The curve through a run's evaluations of finite loss; None for fewer than two of them."""
     points = [item for item in run.get("evaluations", []) if item["val_loss"] is not None]
     if not run["summary"] or len(points) < 2:
         return None
