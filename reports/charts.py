@@ -81,7 +81,7 @@ def draw_peers_legend(fig, workloads: list[Workload], quantity: Quantity) -> Non
 
 def draw_by_rung(data: Results, workloads: list[Workload], quantity: Quantity, title: str, note: str):
     """A bar for each rung, a thin one below for PyTorch's same rung, a line across for llm.c."""
-    if data.backend == "cpu" and all(row.ours for workload in workloads for row in workload.rows):
+    if data.emulated:
         note = "  ·  ".join(filter(None, (note, "reduced precisions emulated")))
     left = left_of(data.rungs)
     beside = any(row.counterpart and quantity.of(row.counterpart) for workload in workloads for row in workload.rows)
@@ -226,6 +226,10 @@ def differing(rows: list[tuple[Row, dict, dict]]) -> list[str]:
     return [row.rung for row, *_ in rows if row.rung in most]
 
 
+def loss_label(row: Row) -> str:
+    return row.rung if row.ok else f"{row.rung} ({row.status})"
+
+
 def draw_loss(data: Results):
     """Loss of every step, of long runs the mean of several, over the wide band of the lowest rung: in colour what failed
     or ended more than 2 % from it, six at most, in grey the others. Below, how far each rung lies from the lowest,
@@ -242,10 +246,9 @@ def draw_loss(data: Results):
     averages = [f"mean of {span(counts)} steps"] * (max(counts) > 1) + ["median over rounds"] * any(
         len(row.rounds) > 1 for _, rows in drawn for row, *_ in rows)
     below = [[one for one in rows[1:] if one[2]] for _, rows in drawn]
-    labels = {row.rung: row.rung if row.ok else f"{row.rung} ({row.status})" for _, rows in drawn for row, *_ in rows}
     fig, groups = panels(data, "Training loss", ", ".join(averages), [workload for workload, _ in drawn],
                          [[2.4] + [_CELL] * grid_rows(len(rows)) for rows in below], 0.85,
-                         0.25 + style.legend_width([*labels.values(), "the 16 others"]),
+                         0.25 + style.legend_width([*(loss_label(row) for _, rows in drawn for row, *_ in rows), "the 16 others"]),
                          [[0.0, *([CELL_HEAD + 0.65] + [CELL_HEAD] * grid_rows(len(rows)))[:grid_rows(len(rows))]]
                           for rows in below])
     for (ax, *beneath), (_, rows), distant in zip(groups, drawn, below):
@@ -259,19 +262,19 @@ def draw_loss(data: Results):
                 {"color": style.BASELINE_BAR, "linewidth": 0.9}
             if row is rows[0][0]:
                 line |= {"path_effects": style.BASELINE_EFFECT, "zorder": 1.8}
-            label = labels[row.rung] if look or others == 1 else f"the {others} others"
+            label = loss_label(row) if look or others == 1 else f"the {others} others"
             (drawn_line,) = ax.plot(list(losses), list(losses.values()), label=label, **line)
             handles[label] = drawn_line
-            style.tip(drawn_line, f"{labels[row.rung]}: {list(losses.values())[-1]:.4f} at step {list(losses)[-1]}")
+            style.tip(drawn_line, f"{loss_label(row)}: {list(losses.values())[-1]:.4f} at step {list(losses)[-1]}")
         ax.set_ylabel("loss in nats per token")
         ax.set_xlabel("optimizer step")
         by_step(ax)
-        legend_right(fig, ax, [handles[label] for label in sorted(handles, key=lambda label: label != labels[rows[0][0].rung])],
+        legend_right(fig, ax, [handles[label] for label in sorted(handles, key=lambda label: label != loss_label(rows[0][0]))],
                      lines=True)
         if not distant:
             continue
         beneath[0].set_title(f"Difference from {rows[0][0].rung}, %")
-        cells = grid(fig, beneath, [(labels[row.rung], f"at most {Decimal(f'{max(distances.values()):#.2g}'):f} %")
+        cells = grid(fig, beneath, [(loss_label(row), f"at most {Decimal(f'{max(distances.values()):#.2g}'):f} %")
                                     for row, _, distances in distant])
         for cell, (row, _, distances) in zip(cells, distant):
             look = looks.get(row.rung)
@@ -313,8 +316,8 @@ def draw_ablation(data: Results):
     low, high = min([1.0] + [gain.low for gain in measured]), max([1.0] + [gain.high for gain in measured])
     left = left_of([ablation.rung for ablation in data.ablations])
     pitch = 0.46
-    sooner = any(gain.to_loss for gain in measured)
-    note = f"over 1: {'sooner at the loss' if sooner else 'faster'} with it" + ("  ·  reduced precisions emulated" if data.backend == "cpu" else "")
+    how = " or ".join(sorted({"sooner" if gain.to_loss else "faster" for gain in measured}))
+    note = f"over 1: {how}{' at the loss' * ('sooner' in how)} with it" + ("  ·  reduced precisions emulated" if data.emulated else "")
     fig, panel = panels(data, "What each rung buys", note, [rows[0].workload for rows in groups.values()],
                         [[pitch * len(rows) + 0.1] for rows in groups.values()], left)
     kinds = [kind for kind in GAINS if any(kind in ablation.gains for ablation in data.ablations)]
@@ -339,7 +342,7 @@ def draw_ablation(data: Results):
     files = {ablation.workload.file for ablation in data.ablations
              if any(gain.interval for gain in ablation.gains.values())}
     interval = with_interval(row for workload in data.workloads if workload.file in files for row in workload.rows)
-    panel[-1][-1].set_xlabel(f"how many times {'sooner' if sooner else 'faster'}{interval}")
+    panel[-1][-1].set_xlabel(f"how many times {how}{interval}")
     return fig
 
 

@@ -20,10 +20,9 @@ _HATCHES = ("", "///", "...")
 
 
 def _subtitle(profiles: list[Profile], note: str) -> str:
-    """The device and the workload, each only if all profiles share it: otherwise the rows name it."""
-    common = [of for of in ({profile.device for profile in profiles}, {profile.workload for profile in profiles})
-              if len(of) == 1]
-    return "  ·  ".join([*(only for (only,) in common), note])
+    """The device, and the workload if all profiles share it: otherwise the rows name it."""
+    workloads = {profile.workload for profile in profiles}
+    return "  ·  ".join([profiles[0].device, *(workloads if len(workloads) == 1 else ()), note])
 
 
 def _stacks(data: Results, parts_of: Callable[[Profile], dict[str, float]], title: str, missing: str):
@@ -192,36 +191,33 @@ def draw_dtype(data: Results):
     model FLOP/s (nanoGPT's formula) of the rung that makes the most of it. A device whose peak is not known has n/a."""
     if not data.profiles:
         return _no_profile(data)
-    devices = list(dict.fromkeys(profile.device for profile in data.profiles))
-    if len(devices) > 1:
-        return "profiles of several devices"
-    rows = []  # label, value in TFLOP/s, text, look
+    rows = []  # y, kind, name, TFLOP/s, and the text after the number or in place of it
     looks = {"peak": {"facecolor": style.BAND, "hatch": "\\\\\\"}, "gemm": {"facecolor": style.BAR, "hatch": ""},
              "rung": {"facecolor": style.PEER_BAR, "hatch": "///"}}
     ticks, place = {}, 0.0
-    for math, (peak, gemm) in ceilings(data, devices[0]).items():
+    for math, (peak, gemm) in ceilings(data, data.device).items():
         if peak is None and gemm is None:
             continue
         row = _fastest(data, math)
         model = row.mfu_nanogpt * peak if row and peak else None
-        rows.append((place, "peak", peak, f"{peak:,.0f}" if peak else "n/a"))
-        rows.append((place + 1, "gemm", gemm, ", ".join(filter(None, (
-            f"{gemm:,.0f}", f"{100 * gemm / peak:.0f} % of peak" if peak else ""))) if gemm else "not measured"))
+        rows.append((place, "peak", "", peak, "" if peak else "n/a"))
+        of_peak = f", {100 * gemm / peak:.0f} % of peak" if gemm and peak else ""
+        rows.append((place + 1, "gemm", "", gemm, of_peak if gemm else "not measured"))
         if model:
-            text = f"{row.rung}: {model:,.0f}, MFU {100 * model / peak:.0f} %"
-            text += f", {100 * model / gemm:.0f} % of the GEMM" if gemm else ""
-            rows.append((place + 2, "rung", model, text))
+            of_gemm = f", {100 * model / gemm:.0f} % of the GEMM" if gemm else ""
+            rows.append((place + 2, "rung", f"{row.rung}: ", model, f", MFU {100 * model / peak:.0f} %{of_gemm}"))
         count = 3 if model else 2
         ticks[MATHS[math]] = place + (count - 1) / 2
         place += count + 0.7
     if not rows:
         return "no GEMM was measured, and the device's peak is not known"
-    fig, (ax,) = style.figure("Throughput by type", f"{devices[0]}  ·  dense, TFLOP/s", [0.22 * place + 0.1], [0.2],
+    fig, (ax,) = style.figure("Throughput by type", f"{data.device}  ·  dense, TFLOP/s", [0.22 * place + 0.1], [0.2],
                               left_of(list(ticks)), 1.85)
-    for y, kind, value, text in rows:
+    for y, kind, name, value, more in rows:
         if value:
             bar = ax.barh(y, value, height=0.9, edgecolor="white", linewidth=0.5, **looks[kind])
-            style.tip(bar[0], f"{kind}: {text} TFLOP/s" if kind != "rung" else text)
+            style.tip(bar[0], f"{name or f'{kind}: '}{value:,.0f} TFLOP/s{more}")
+        text = f"{name}{value:,.0f}{more}" if value else more
         style.beside(ax, text, (value or 0, y), 5, ground=0.5, fontsize=8.5, color=style.INK if value else style.MUTED)
     ax.set_yticks(list(ticks.values()), list(ticks))
     ax.set_ylim(place - 1.2, -0.7)
@@ -230,7 +226,7 @@ def draw_dtype(data: Results):
     widest = max(value or 0 for *_, value, _ in rows)
     ax.set_xlim(0, 1.3 * widest)
     ax.set_xlabel("TFLOP/s")
-    drawn = {kind for _, kind, value, _ in rows if value}
+    drawn = {kind for _, kind, _, value, _ in rows if value}
     legend_right(fig, ax, [Patch(edgecolor="white", label=label, **looks[kind]) for kind, label in (
         ("peak", "dense peak"), ("gemm", "measured GEMM"), ("rung", "best rung")) if kind in drawn])
     return fig

@@ -11,16 +11,19 @@ from results import Results, Row
 
 def _series(data: Results) -> dict[str, dict[int, Row]]:
     """The rows of each rung or peer that was measured at two batches or more, by batch; rungs first. Only rows on one
-    device with the first model and sequence length count. Where several results measured the same, the one with the
-    most batches counts. A rung at two batches is left out beside one at more, unless a peer was measured there too."""
+    device with the first model and sequence length count, in the configuration that was measured at most batches. Where
+    several results measured the same, the one with the most batches counts. A rung at two batches is left out beside one
+    at more, unless a peer was measured there too."""
     files: dict[tuple[str, str], dict[int, Row]] = defaultdict(dict)
     for workload, row in data.measured():
         first = data.workloads[0]
         if row.tokens_per_second and (workload.model, workload.T, workload.devices) == (first.model, first.T, 1):
             files[row.rung, workload.file][workload.B] = row
-    series: dict[str, dict[int, Row]] = defaultdict(dict)
+    found: dict[str, list[tuple[int, Row]]] = defaultdict(list)
     for (name, _), rows in sorted(files.items(), key=lambda item: len(item[1])):
-        series[name].update(rows)
+        found[name] += rows.items()
+    series = {name: max(({B: row for B, row in rows if row.alike(one)} for _, one in rows), key=len)
+              for name, rows in found.items()}
     several = {name: dict(sorted(rows.items())) for name, rows in sorted(series.items()) if len(rows) > 1}
     most = max(map(len, several.values()), default=0)
     peers = {name: rows for name, rows in several.items() if next(iter(rows.values())).peer}

@@ -1,7 +1,6 @@
 """The chart of training until a loss, or to a certificate of one."""
 
 from dataclasses import replace
-from statistics import median_high, median_low
 from textwrap import shorten
 
 import style
@@ -40,9 +39,8 @@ def _joined(workloads: list[Workload]) -> list[Workload]:
 
 def _median(row: Row) -> list[Curve]:
     """The round of median time, or the two around it, of the rounds that reached the loss, or of all if none did."""
-    by_time = {curve.seconds[-1]: curve for curve in row.curves if curve.reached} or \
-        {curve.seconds[-1]: curve for curve in row.curves}
-    return [by_time[median_low(by_time)], by_time[median_high(by_time)]]
+    curves = sorted([curve for curve in row.curves if curve.reached] or row.curves, key=lambda curve: curve.seconds[-1])
+    return curves[(len(curves) - 1) // 2:len(curves) // 2 + 1]
 
 
 def _drawn(curve: Curve, logarithmic: bool) -> list[tuple[float, float]]:
@@ -155,9 +153,9 @@ def draw_to_loss(data: Results):
             _draw_time(below, y, row, looks[row.rung])
     if any(row.to_loss and not curve.reached for rows in rows_of for row in rows for curve in row.curves):
         legend_above(fig, [Line2D([], [], color=style.INK, label="gave up", **_GAVE_UP)], 1.2)
-    fewest = min((row.to_loss for rows in rows_of for row in rows if row.to_loss and row.to_loss.reached),
+    fewest = min((row.to_loss for rows in rows_of for row in rows if row.to_loss and row.to_loss.reached > 1),
                  default=None, key=lambda to_loss: to_loss.reached)
-    ranged = f"; below with their {fewest.interval} over rounds" if fewest and fewest.reached > 1 else ""
+    ranged = f"; below with their {fewest.interval} over rounds" if fewest else ""
     groups[-1][-1].set_xlabel(f"seconds of training{ranged}")
     return fig
 

@@ -3,13 +3,14 @@
 
 Usage: convert.py OLD NEW   NEW is written whole or not at all, compressed if it ends in .gz. Exit status: 0, or 2 for a file
                             that can't be read or written
-Version 0.4 will have it no more.
+Version 0.4 removes this program.
 """
 
 import gzip
 import hashlib
 import json
 import sys
+import zlib
 from itertools import accumulate
 from pathlib import Path
 
@@ -86,14 +87,16 @@ def main(arguments: list[str]) -> int:
             raise ValueError(f"{new} is there already: name another")
         text = "".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n" for line in converted(old))
         replace(new, gzip.compress(text.encode(), 9, mtime=0) if new.suffix == ".gz" else text.encode())
+        print(f"wrote {new}")
+        return 0
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        what = f"{old}: damaged gzip data: {error}; get the file again"
     except OSError as error:
-        print(f"convert: error: {error.filename}: {error.strerror}", file=sys.stderr)
-        return 2
-    except (AttributeError, EOFError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
-        print(f"convert: error: {old}: {str(error) or 'is damaged'}", file=sys.stderr)
-        return 2
-    print(f"wrote {new}")
-    return 0
+        what = f"{error.filename}: {error.strerror}"
+    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
+        what = f"{old}: {str(error) or 'is damaged'}"
+    print(f"convert: error: {what}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

@@ -26,15 +26,14 @@ class Chart:
     missing: str = ""
 
 
-def stale(measured: dict[str, dict[str, str]]) -> list[str]:
-    """A warning where rungs were measured from other sources than are here. `measured` has, for each measurement, the
-    hash of each rung's sources."""
-    changed = {called: {rung for rung, kept in rungs.items() if kept and (now := sources.source_hash(rung)) and now != kept}
-               for called, rungs in measured.items()}
-    found = {called: rungs for called, rungs in changed.items() if rungs}
-    if not found:
+def stale(measured: list[tuple[str, dict[str, str]]]) -> list[str]:
+    """A warning where rungs were measured from other sources than are here. `measured` has the name of each measurement,
+    and the hash of each rung's sources."""
+    changed = [(called, {rung for rung, kept in rungs.items() if kept and (now := sources.source_hash(rung)) and now != kept})
+               for called, rungs in measured]
+    if not (found := [called for called, rungs in changed if rungs]):
         return []
-    rungs = sorted(set().union(*found.values()))
+    rungs = sorted(set().union(*(rungs for _, rungs in changed)))
     named = ", ".join(rungs) if len(rungs) <= 3 else f"{rungs[0]}, {rungs[1]} and {len(rungs) - 2} more rungs"
     where = ", ".join(found) if len(found) <= 3 else f"{len(found)} of {len(changed)} measurements"
     return [f"Stale: the sources of {named} have changed since "
@@ -75,9 +74,10 @@ def render(page: dict, results: list[Results], everything: Results, drawn: dict[
     """The page as HTML. `page` is what page_json() of bench/report/page.h tells, `everything` what was given to the
     charts, `drawn` has each chart's files or what it lacks, `captions` what each shows."""
     devices = [everything.device] if everything.device else dict.fromkeys(series.device for series in everything.history)
-    measured = {f"{file['called']} on {file['device']}" if page["mixed"] else file["called"]: file["sources"]
-                for file in page["files"]} | {
-        one.name or "a profile": {one.rung: one.source_hash} for one in everything.profiles}
+    measured = [(f"{file['called']} on {file['device']}" if page["mixed"] else file["called"], file["sources"])
+                for file in page["files"]]
+    measured += [(one.name or "a profile", {one.rung: one.source_hash}) for one in everything.profiles]
+    traced = sorted(everything.profiles, key=lambda one: ([*sources.LADDER, one.rung].index(one.rung), one.place))
     shown = _charts(drawn, captions)
     diffs = {row.rung: row.diff for workload in everything.workloads for row in workload.rows if row.diff}
     return TEMPLATES.get_template("page.html").render(
@@ -85,7 +85,7 @@ def render(page: dict, results: list[Results], everything: Results, drawn: dict[
         leading=next((chart for chart in shown if chart.svg), None),
         gpu=gpu_ladder() if everything.emulated else None,
         diffs={rung: diffs[rung] for rung in everything.rungs if rung in diffs},
-        timelines={(one.name, one.rung): timeline.figure(one) for one in everything.profiles},
+        profiles=list(zip(page["profiles"], map(timeline.figure, traced))),  # which the page has in the same order
         **published_numbers(results, everything.profiles))
 
 

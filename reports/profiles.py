@@ -50,7 +50,8 @@ class Profile:
     floor_ms: float | None = None
     name: str = ""  # the profile's file name
     source_hash: str = ""
-    label: str = ""  # what tells the profile from others beside it: workload, device, file
+    label: str = ""  # what tells the profile from others beside it: workload, file
+    place: int = 0  # among the profiles given
     timeline: list[Stretch] = field(default_factory=list)  # of the last traced step
     tokens: int = 0  # of a step
     counters: dict[str, float] = field(default_factory=dict)  # of a step: bytes by field, and instructions; empty: not counted

@@ -52,17 +52,12 @@ def _first_step_ms(row: Row) -> float | None:
     return max((steps["step_ms"][0] for steps in row.rounds if steps and steps["step_ms"]), default=row.first_step_ms)
 
 
-def _first_step_s(row: Row) -> float | None:
-    ms = _first_step_ms(row)
-    return ms and ms / 1e3
-
-
 # For each quantity of a single row: the function that gives its value in the table's unit, and whether more is better.
 OF_ROW: dict[str, tuple[Callable[[Row], float | None], bool]] = {
     "step_ms": (lambda row: row.median_ms, False),
     "tokens_per_second": (lambda row: row.tokens_per_second, True),
     "first_step_ms": (_first_step_ms, False),
-    "first_step_s": (_first_step_s, False),
+    "first_step_s": (lambda row: (ms := _first_step_ms(row)) and ms / 1e3, False),
     "mfu_percent": (_scaled("mfu_nanogpt", 100), True),
     "live_gib": (_memory("live"), False),
     "reserved_gib": (_memory("reserved"), False),
@@ -288,7 +283,7 @@ def _table(table: dict, results: list[Results], profiles: Sequence[Profile]) -> 
                   table.get("notes", []), missing=table.get("ours_missing", ""), why=table.get("why", ""),
                   speed=not table.get("quantity", "").endswith("_gib"), of_ratios=table.get("quantity") == "speedup")
     for row in table["rows"]:
-        note = "; ".join(filter(None, (_unlike(row, table), row.get("note"))))
+        note = "; ".join(filter(None, (_unlike(row), row.get("note"))))
         values = [f"{value:,}" for value in row.get("values", [row.get("value")])]
         if "unit" in row:
             values = [f"{value} {row['unit']}" for value in values]
@@ -538,8 +533,8 @@ def _setting(table: dict) -> str:
     return ", ".join(parts) + (", illustrative" if table.get("kind") == "illustrative" else "")
 
 
-def _unlike(row: dict, table: dict) -> str:
+def _unlike(row: dict) -> str:
     """The text of the fields that a row sets for itself instead of its table: metric, B, T and devices."""
-    parts = [row[name].replace("_", " ") for name in ("metric",) if name in row]
+    parts = [row["metric"].replace("_", " ")] if "metric" in row else []
     parts += [f"{name} = {row[name]}" for name in ("B", "T") if row.get(name)]
     return ", ".join(parts + ([f"{row['devices']} devices"] if "devices" in row else []))

@@ -183,16 +183,16 @@ NUMBERS = {of.name: of.type for of in fields(Row) if of.type in (float | None, E
 
 @dataclass
 class Workload:
-    """The rows of one configuration, in the order of the ladder; peers without rungs apart."""
+    """The rungs measured with one model, batch and sequence length, in the order of the ladder, and the peers beside them."""
 
     model: str
     B: int
     T: int
     devices: int = 1  # each trains on a batch of B
     rows: list[Row] = field(default_factory=list)
-    peers: list[Row] = field(default_factory=list)
+    peers: list[Row] = field(default_factory=list)  # those that are one trainer, such as llm.c, and ok
     all_peers: list[Row] = field(default_factory=list)  # peers beside a rung and failed ones, too
-    label: str = ""  # the device or file it is from, where there are several
+    label: str = ""  # the device and the file it is from, each where there are several
     device: str = ""
     ladder: str = ""  # the name of a ladder of one's own
     file: str = ""
@@ -414,36 +414,36 @@ class Results:
 
 
 def _labelled(profiles: Sequence) -> list:
-    """The profiles by workload, in the order of the ladder, each labelled by what tells it from the others."""
-    workloads, devices = ([*dict.fromkeys(of(profile) for profile in profiles)] for of in (
-        lambda profile: profile.workload, lambda profile: profile.device))
-    of_its_own = Counter((profile.rung, profile.workload, profile.device) for profile in profiles)
+    """The profiles by workload, in the order of the ladder, each labelled by what tells it from the others of its device."""
+    workloads = [*dict.fromkeys(profile.workload for profile in profiles)]
+    of_its_own = Counter((profile.rung, profile.workload) for profile in profiles)
 
     def label(profile) -> str:
-        again = of_its_own[profile.rung, profile.workload, profile.device] > 1
-        return ", ".join([*[profile.workload] * (len(workloads) > 1), *[profile.device] * (len(devices) > 1),
-                          *[profile.name] * again])
-    placed = sorted(profiles, key=lambda profile: (workloads.index(profile.workload),
-                                                   [*sources.LADDER, profile.rung].index(profile.rung)))
-    return [replace(profile, label=label(profile)) for profile in placed]
+        again = of_its_own[profile.rung, profile.workload] > 1
+        return ", ".join([*[profile.workload] * (len(workloads) > 1), *[profile.name] * again])
+
+    placed = [replace(profile, label=label(profile), place=place) for place, profile in enumerate(profiles)]
+    return sorted(placed, key=lambda profile: (workloads.index(profile.workload),
+                                               [*sources.LADDER, profile.rung].index(profile.rung)))
 
 
 def together(results: list[Results], profiles: Sequence = (), history: Sequence = ()) -> Results:
     """Several results as one, the first of each device as its main ones. Workloads are labelled by device where devices
-    differ, by file where they would read the same; profiles likewise, and by workload where there are several."""
+    differ, by file where they would read the same; profiles by workload where there are several, and by file likewise."""
     devices = list(dict.fromkeys(one.device for one in [*results, *profiles]))
     main = {one.device: one for one in reversed(results)}
-    seen = [str(workload) for one in results for workload in one.workloads]
+    seen = [(one.device, str(workload)) for one in results for workload in one.workloads]
 
     def labelled(one: Results, workload: Workload) -> Workload:
         first = one is main[one.device]
-        label = one.device if len(devices) > 1 else one.name if not first and seen.count(str(workload)) > 1 else ""
+        again = not first and seen.count((one.device, str(workload))) > 1
+        label = ", ".join([*[one.device] * (len(devices) > 1), *[one.name] * again])
         return replace(workload, label=label, file=one.name, main=first)
 
     workloads = [labelled(one, workload) for one in results for workload in one.workloads]
     ablations = [replace(ablation, workload=labelled(one, ablation.workload))
                  for one in results for ablation in one.ablations]
-    return Results(", ".join(devices), results[0].backend if results else "", workloads, ablations,
+    return Results(", ".join(devices), ", ".join(dict.fromkeys(one.backend for one in results)), workloads, ablations,
                    mixed=len(devices) > 1, history=list(history),
                    profiles=_labelled(profiles),
                    scaling=[replace(row, file=one.name) for one in results for row in one.scaling],
@@ -542,7 +542,7 @@ def _time_to_loss(item: dict, rounds: int) -> TimeToLoss:
 
 
 def _curve(run: dict, target: float) -> Curve | None:
-    """The curve of a run with at least two evaluations of finite loss, its points; None for another run."""
+    """The curve through a run's evaluations of finite loss; None for fewer than two of them."""
     points = [item for item in run.get("evaluations", []) if item["val_loss"] is not None]
     if not run["summary"] or len(points) < 2:
         return None

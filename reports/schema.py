@@ -9,6 +9,7 @@ Usage: schema.py FILE...   whether each, exported JSON or a results file, holds 
 import gzip
 import json
 import sys
+import zlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -42,19 +43,35 @@ def kind_of(data: dict) -> str:
 
 def check(path: Path) -> None:
     """Throws ResultsError unless the file holds what the contract says, and nothing besides."""
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
-        lines = file.read().split("\n")[:-1]  # a last line without a line feed was torn
+    lines = _text(path).split("\n")[:-1]  # a last line without a line feed was torn
     if not lines or not lines[0].startswith('{"line":'):
         load(path, strict=True)
         return
     sessions = set()
     for number, text in enumerate(lines, 1):
-        line = parsed(text)
-        kind = {"profile": "traced"}.get(line["line"], line["line"])
-        sessions |= {line["session"]} if kind == "session" else set()
-        for error in (best_match(_validator(kind, True).iter_errors(line)), line["session"] not in sessions and "no session"):
-            if error:
-                raise ResultsError(f"{path}: line {number}: {plain(error, 300)}")
+        try:
+            line = parsed(text)
+        except (RecursionError, ValueError) as error:
+            raise ResultsError(f"{path}: line {number}: not JSON: {error}") from None
+        if not (error := best_match(_validator("line", False).iter_errors(line))):
+            kind = {"profile": "traced"}.get(line["line"], line["line"])
+            sessions |= {line["session"]} if kind == "session" else set()
+            error = best_match(_validator(kind, True).iter_errors(line)) or line["session"] not in sessions and "no session"
+        if error:
+            raise ResultsError(f"{path}: line {number}: {plain(error, 300)}")
+
+
+def _text(path: Path) -> str:
+    """The file's text, decompressed if its name ends in .gz. Throws ResultsError."""
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
+            return file.read()
+    except UnicodeDecodeError as error:
+        raise ResultsError(f"{path}: not JSON: {error}") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ResultsError(f"{path}: damaged gzip data: {error}; get the file again") from None
+    except OSError as error:
+        raise ResultsError(f"{path}: {error.strerror}") from None
 
 
 def parsed(text: str) -> dict:
@@ -66,10 +83,8 @@ def load(path: Path, strict: bool = False) -> dict:
     """JSON that holds to the contract; where `strict`, with no further fields. Throws ResultsError naming the file and
     what is wrong with it."""
     try:
-        data = parsed(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ResultsError(f"{path}: {error.strerror}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        data = parsed(_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ResultsError(f"{path}: not JSON: {error}") from None
     except ValueError as error:
         raise ResultsError(f"{path}: {error}") from None

@@ -15,13 +15,15 @@ sys.path.append(str(ROOT / "cmake"))
 import source_hash as hashing  # noqa: E402
 
 
-def _rungs(ladder: str) -> dict[str, dict]:
-    """The rungs of one of our ladders, by name."""
-    table = json.loads((ROOT / "variants" / ladder).read_text(encoding="utf-8"))
-    return {rung["name"]: rung for rung in table["rungs"]}
+def rows(ladder: object) -> dict[str, dict]:
+    """The rungs, by name, of a ladder: one of ours, or one in a results file, which may hold anything."""
+    rungs = ladder.get("rungs") if isinstance(ladder, dict) else None
+    return {str(rung["name"]): rung for rung in rungs if isinstance(rung, dict) and "name" in rung} \
+        if isinstance(rungs, list) else {}
 
 
-LADDER, LEARNING = _rungs("ladder.json"), _rungs("learning/ladder.json")
+LADDER, LEARNING = (rows(json.loads((ROOT / "variants" / ladder).read_text(encoding="utf-8")))
+                    for ladder in ("ladder.json", "learning/ladder.json"))
 
 
 @dataclass
@@ -47,13 +49,6 @@ def file_of(rung: str) -> Path:
     row = LADDER.get(rung) or LEARNING.get(rung, {})
     program = row.get("trainer", rung)
     return _trainers().get(f"{{bin}}/{program}", ROOT / f"variants/{program}.cpp")
-
-
-def rows(ladder: object) -> dict[str, dict]:
-    """The rungs, by name, of a ladder in a results file, which may hold anything."""
-    rungs = ladder.get("rungs") if isinstance(ladder, dict) else None
-    return {str(rung["name"]): rung for rung in rungs if isinstance(rung, dict) and "name" in rung} \
-        if isinstance(rungs, list) else {}
 
 
 @cache

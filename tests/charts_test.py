@@ -943,6 +943,18 @@ class ToLoss(unittest.TestCase):
             lines = self.curves(self.panels(until_loss(sample(), gave_up))[0], "02_tf32")
             self.assertEqual([line.get_linewidth() > 1 for line in lines], thick)
 
+    def test_rounds_of_equal_time_count_each(self):
+        curves = [results.Curve([0.0, seconds], [9.0, 6.0], True) for seconds in (1.0, 1.0, 1.0, 5.0, 6.0)]
+        middle = charts_to_loss._median(results.Row("02_tf32", "ok", "", curves=curves))
+        self.assertEqual({curve.seconds[-1] for curve in middle}, {1.0})
+
+    def test_whiskers_are_named_where_another_rung_reached_the_loss_once(self):
+        data = until_loss(sample(), [("02_tf32", 0), ("02_tf32", 1)])
+        for item in data["variants"]:
+            once = item["variant"] == "02_tf32"
+            item["to_loss"]["interval"] = "single round" if once else "range (75 %)"
+        self.assertIn("range (75 %)", self.panels(data)[-1].get_xlabel())
+
     def test_a_disturbed_round_is_neither_drawn_nor_counted_while_others_are_left(self):
         for how in ("throttled", "shared"):
             data = disturbed(until_loss(sample()), "02_tf32", [2], how)
@@ -1092,6 +1104,24 @@ class Ablations(unittest.TestCase):
         self.assertEqual(data.rungs, list(RUNGS))
         self.assertEqual(len(charts.draw_ladder(data).axes[0].patches), len(RUNGS))
 
+    def test_a_gain_is_called_sooner_only_where_it_is_of_the_seconds_to_a_loss(self):
+        for sooner in ((), (0,), (0, 1)):
+            data = read(ablated())
+            for place, ablation in enumerate(data.ablations):
+                for one in ablation.gains.values():
+                    one.to_loss = place in sooner
+            figure = charts.draw_ablation(data)
+            for text in figure.texts[1].get_text(), figure.axes[-1].get_xlabel():
+                self.assertEqual(("faster" in text, "sooner" in text), (len(sooner) < 2, len(sooner) > 0))
+
+    def test_only_our_own_rungs_emulate_precisions_on_a_cpu(self):
+        own = ablated()
+        own["plan"]["ladder"] = {"name": "mine", "rungs": [{"name": name} for name in RUNGS]}
+        ours, theirs = (replace(read(data), backend="cpu") for data in (ablated(), own))
+        for draw_it in charts.draw_ablation, charts.draw_ladder:
+            for data, emulated in ((ours, True), (theirs, False), (results.together([ours, theirs]), True)):
+                self.assertEqual("emulated" in draw_it(data).texts[1].get_text(), emulated)
+
     def test_without_a_number_there_is_a_note(self):
         data = ablated()
         data["ablations"] = [{"rung": "02_tf32", "config": config(4), "ladder": missing("oom", "90 GiB")}]
@@ -1149,6 +1179,12 @@ class BySteps(unittest.TestCase):
         self.assertEqual({*colours}, {"00_fp32_baseline", "01_causal_mask", "02_tf32 (diverged)"})
         self.assertEqual(colours["01_causal_mask"], style.BASELINE_BAR)
         self.assertNotEqual(colours["02_tf32 (diverged)"], style.BASELINE_BAR)
+
+    def test_a_rung_is_called_diverged_only_where_it_diverged(self):
+        data = read(sample((4, 8)))
+        data.workloads[1].rows[2].status = "diverged"
+        names = [ax.texts[0].get_text() for ax in charts.draw_loss(data).axes if ax.texts]
+        self.assertEqual(names, ["01_causal_mask", "02_tf32", "01_causal_mask", "02_tf32 (diverged)"])
 
     def test_what_learns_as_the_baseline_does_is_grey_and_the_farthest_have_colours(self):
         def colours(far):
@@ -1303,6 +1339,16 @@ class Profiles(unittest.TestCase):
         of_rung = f"02_tf32: {1000 * best:,.0f}, MFU {100 * best:.0f} %, {100 * best / 0.7:.0f} % of the GEMM"
         self.assertEqual(said[3:], ["1,000", "700, 70 % of peak", of_rung, "2,000", "not measured"])
 
+    def test_throughput_has_its_unit_where_the_pointer_rests(self):
+        rungs = everything()
+        for item in rungs["variants"]:
+            item["config"]["math"] = "half"
+        with mock.patch.object(style, "tip") as tip:
+            charts_profile.draw_dtype(measured([rungs], profile()))
+        self.assertEqual([call.args[1] for call in tip.call_args_list][2:5],
+                         ["peak: 1,000 TFLOP/s", "gemm: 700 TFLOP/s, 70 % of peak",
+                          "02_tf32: 471 TFLOP/s, MFU 47 %, 67 % of the GEMM"])
+
     def test_a_type_that_only_another_file_has_a_rung_of_has_that_rung(self):
         beside = everything()
         for name in ("runs", "variants"):
@@ -1383,6 +1429,18 @@ class Together(unittest.TestCase):
         longer = until_loss(twice_as_long(sample((4,))))
         self.assertEqual([workload.B for workload in measured([sample((8,)), longer]).longest()], [8])
 
+    def test_files_of_one_of_several_devices_are_told_apart(self):
+        other = sample()
+        other["context"]["device"]["name"] = "Tesla T4"
+        given = [replace(read(data), name=name) for name, data in (("a", sample()), ("b", sample()), ("c", other))]
+        self.assertEqual([workload.label for workload in results.together(given).workloads],
+                         ["NVIDIA H200", "NVIDIA H200, b", "Tesla T4"])
+
+    def test_results_are_emulated_where_all_are_of_a_cpu(self):
+        on_cpu, on_gpu = (replace(read(sample()), backend=backend) for backend in ("cpu", "cuda"))
+        for given, emulated in (([on_cpu], True), ([on_cpu, on_cpu], True), ([on_cpu, on_gpu], False), ([on_gpu, on_cpu], False)):
+            self.assertEqual(results.together(given).emulated, emulated)
+
     def test_the_ladder_is_of_one_device_where_there_is_one(self):
         data = read(everything())
         self.assertEqual({workload.devices for workload in data.ladders()}, {1})
@@ -1410,6 +1468,18 @@ class Together(unittest.TestCase):
         self.assertEqual([line.get_label() for line in rate.lines if line.get_label()[0] != "_"], ["02_tf32"])
         rate, _ = charts_sweep.draw_batch(measured(two)).axes
         self.assertEqual([line.get_label() for line in rate.lines if line.get_label()[0] != "_"], list(RUNGS))
+
+    def test_a_line_over_the_batch_is_of_one_configuration(self):
+        batches = []
+        for B, dtype in ((4, "bf16"), (8, "bf16"), (16, "fp16")):
+            data = sample((B,))
+            for item in data["variants"]:
+                item |= {"settings": f"dtype {dtype}", "tokens_per_second": estimate(1e3)}
+            batches.append(data)
+        for order in (batches, batches[::-1]):
+            rate, _ = charts_sweep.draw_batch(measured(order)).axes
+            self.assertEqual({tuple(line.get_xdata()) for line in rate.lines if line.get_label() in RUNGS}, {(4, 8)})
+        self.assertIn("--batch", charts_sweep.draw_batch(measured(batches[1:])))
 
     def test_batches_between_powers_of_two_are_ticks_without_numbers(self):
         data = sample((2, 4, 8, 13, 16, 17))

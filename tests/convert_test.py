@@ -95,9 +95,12 @@ class Conversion(unittest.TestCase):
 
     def test_what_is_none_of_these_is_refused_in_one_line_and_nothing_is_replaced(self):
         self.new.write_text("of mine")
-        for text in ("", "[]", "{", '{"schema": 3}', '{"schema": 2, "kind": "noise"}', '{"schema": 2, "runs": {"rows": 1}}', "[" * 100_000):
+        whole = gzip.compress(json.dumps(sample() | {"schema": 2}).encode())
+        damaged = whole[:-9], whole[:40] + b"\xff" * 40 + whole[80:], b"\x1f\x8b\0\0", whole[:-8] + b"\0" * 8
+        for text in (b"", b"[]", b"{", b'{"schema": 3}', b'{"schema": 2, "kind": "noise"}', b'{"schema": 2, "runs": {"rows": 1}}',
+                     b"[" * 100_000, *damaged):
             for new in (self.new, self.new.with_name("other.jsonl")):
-                self.old.write_text(text)
+                self.old.write_bytes(text)
                 said = io.StringIO()
                 with contextlib.redirect_stderr(said):
                     self.assertEqual(convert.main([str(self.old), str(new)]), 2, text[:40])

@@ -22,6 +22,7 @@ sys.path[:0] = [str(REPORTS), str(TESTS)]
 try:
     import kept
     import page
+    import profiles
     import report
     import results
     from browser import Browser, find
@@ -584,6 +585,20 @@ class Together(unittest.TestCase):
         self.assertIn('<path class="t1" d="M500.00 0H600.00v34H500.00z"><title>data: 1 ms, 10.0 % of the step</title>', figure)
         self.assertIn('<path class="t1" d="M200.00 40H300.00v34H200.00zM500.00 40H600.00v34H500.00z"><title>copy: 2 ms', figure)
         self.assertIn(">10 ms</text>", figure)
+
+    def test_parts_of_one_name_keep_their_own_staleness_and_timelines(self):
+        nothing = {"heading": "", "sentences": [], "facts": [], "tables": [], "notes": [], "legend": ""}
+        file = {"name": "ladder", "about": "all", "called": "part ladder", "device": "GPU", "main": True, "gist": "Fastest",
+                "section": nothing, "environment": nothing}
+        traced = [profiles.Profile("13_cuda_graphs", "GPU", workload, 1.0, {}, {}, 1.0, {}, {}, [], name="profile_13",
+                                   timeline=[profiles.Stretch(phase, "GEMM", 0.0, 1.0)])
+                  for workload, phase in (("xl", "zeroth"), ("small", "first"), ("xl", "second"))]
+        told = {"title": "", "mixed": False, "by_device": nothing, "horizons": nothing, "trials": [], "gains": {},
+                "files": [file | {"sources": {"02_tf32": kept}} for kept in ("0" * 64, page.sources.source_hash("02_tf32"))],
+                "profiles": [{"name": one.name, "rung": one.rung, "section": nothing} for one in traced]}
+        html = page.render(told, [], results.together([], traced), {}, {})
+        self.assertIn("the sources of 02_tf32 have changed since part ladder was made", html)
+        self.assertEqual(re.findall("<title>(.*?): 1 ms", html)[::2], ["zeroth", "first", "second"])
 
     def test_profiles_alone_are_a_page_too(self):
         self.assertIn("Profiles of NVIDIA H200", page_of(profile()))

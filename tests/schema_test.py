@@ -1,5 +1,8 @@
 """The schema of results files, and how files are checked against it."""
 
+import contextlib
+import gzip
+import io
 import json
 import re
 import sys
@@ -69,6 +72,19 @@ class Files(unittest.TestCase):
         for values, times in (([1980, "fast"], [n - 2, 2]), ([1980, 1755], [n, 0]), ([1980], None)):
             steps["sm_mhz"] = {"values": values, "times": times}
             self.refused(data, "runs[1].steps.sm_mhz")
+
+    def test_a_damaged_file_is_one_line_that_names_it(self):
+        begin = {"line": "session", "schema": 3, "session": "a", "context": sample()["context"], "plan": {}}
+        whole = gzip.compress(json.dumps(begin).encode() + b"\n")
+        lines = [("not JSON", '{"line":'), ("session", '{"line":"run"}'), ("line", "[]"), ("line", '{"line":[]}'), ("64-bit", f'{{"line":{10**30}}}')]
+        for name, words, content in (
+                *(("a.jsonl", f"line 2: .*{word}", f'{json.dumps(begin, separators=(",", ":"))}\n{line}\n'.encode()) for word, line in lines),
+                ("a.jsonl.gz", "get the file again", whole[:-9]), ("a.jsonl.gz", "get the file again", b"{}"),
+                ("a.jsonl.gz", "get the file again", whole[:12] + b"\xff" * 9 + whole[21:]), ("a.jsonl", "not JSON", b"\xff\n")):
+            with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()) as said:
+                Path(folder, name).write_bytes(content)
+                self.assertEqual(schema.main([f"{folder}/{name}"]), 2)
+            self.assertRegex(said.getvalue(), f"^schema: error: {folder}/{name}: .*{words}.*\n$")
 
     def test_a_field_that_is_not_in_the_contract_is_seen_where_asked_for(self):
         data = sample()
