@@ -79,7 +79,7 @@ class TimeToLoss:
 
 @dataclass
 class Curve:
-    """A run's validation losses over seconds of training: all steps, the first among them, without evaluations."""
+    """A run's validation losses over seconds of training: without evaluations, and with the first step at the median's time."""
 
     seconds: list[float]
     losses: list[float]
@@ -547,8 +547,9 @@ def _curve(run: dict, target: float) -> Curve | None:
     if not run["summary"] or len(points) < 2:
         return None
     at = [0.0, *accumulate(ms / 1e3 for ms in run["steps"]["step_ms"])]  # seconds after so many steps
-    return Curve([item["seconds"] if "seconds" in item else at[item["step"]] for item in points],
-                 [item["val_loss"] for item in points], points[-1]["val_loss"] <= target)
+    longer = (run["summary"]["first_step_ms"] - run["summary"]["median_step_ms"]) / 1e3  # the first step, by compiling
+    return Curve([(item["seconds"] if "seconds" in item else at[item["step"]]) - (longer if item["step"] else 0)
+                  for item in points], [item["val_loss"] for item in points], points[-1]["val_loss"] <= target)
 
 
 def _estimate(estimate: dict, key: str = "value") -> tuple[float, tuple[float, float] | None]:

@@ -110,8 +110,8 @@ TEST(Export, CsvHasWhatALossTookAndWhereItWasMeasured) {
   Results results = make_results(10, 1);
   results.context = {{"device", {{"name", "NVIDIA H200"}}}, {"commit", "0123abc"}, {"time", "2026-01-31"}};
   results.runs[0].summary->to_loss =
-      ToLoss{.loss = 3.5, .reached = true, .steps = 7, .seconds = 0.25, .tokens = 1e6, .joules = {}};
-  EXPECT_TRUE(says(csv(results), {",3.5,true,7,0.25,1e+06,,NVIDIA H200,0123abc,2026-01-31,",
+      ToLoss{.loss = 3.5, .reached = true, .steps = 7, .seconds = 1.02, .tokens = 1e6, .joules = {}};
+  EXPECT_TRUE(says(csv(results), {",3.5,true,7,0.14,1e+06,,NVIDIA H200,0123abc,2026-01-31,",
                                   ",,,,,,,NVIDIA H200,0123abc,2026-01-31,"}));
 }
 

@@ -243,7 +243,8 @@ Table to_loss_table(const std::vector<PlacedRow>& rows, bool ratios_only) {
     });
   };
   if (!ratios_only)
-    add({.title = "seconds", .meaning = "of training, all steps by their clock, evaluations left out"},
+    add({.title = "seconds",
+         .meaning = "steps times the mean step: without evaluations, and without the first step's compiling"},
         [](const TimeToLoss& t) { return Cell::of(t.seconds); });
   add({.title = "steps", .meaning = "to the loss, interpolated between evaluations"},
       [](const TimeToLoss& t) { return Cell::of(t.steps, 0); });

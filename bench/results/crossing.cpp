@@ -64,11 +64,18 @@ std::optional<ReachedLoss> reached_loss(const Run& run) {
   const std::optional<ToLoss>& until = run.summary->to_loss;
   if (!until || !until->reached) return std::nullopt;
   const auto stopped = static_cast<double>(until->steps);
-  const double steps = crossing_until(stopped, run.evaluations, until->loss), share = steps / stopped;
+  const double steps = crossing_until(stopped, run.evaluations, until->loss);
+  const std::optional<double> joules = joules_of_step(run);
   return ReachedLoss{.steps = steps,
-                     .seconds = until->seconds - (stopped - steps) * mean_step_ms(run) * 1e-3,
-                     .tokens = until->tokens * share,
-                     .joules = until->joules ? std::optional(*until->joules * share) : std::nullopt};
+                     .seconds = steps * mean_step_ms(run) * 1e-3,
+                     .tokens = until->tokens * steps / stopped,
+                     .joules = joules ? std::optional(steps * *joules) : std::nullopt};
+}
+
+std::optional<double> joules_of_step(const Run& run) {
+  const auto& until = run.summary->to_loss;
+  if (run.summary->joules || !until || !until->joules) return run.summary->joules;
+  return *until->joules / static_cast<double>(until->steps);
 }
 
 bool reached_at_first(const Run& run) {

@@ -18,8 +18,9 @@ namespace stepladder {
 std::optional<double> crossing(std::span<const Evaluation> evaluations, double loss);
 
 /// What a run took to reach its loss: until the crossing or, where the evaluations have no crossing, until
-/// the evaluation at which the run stopped. reached_loss() is nothing where the run didn't reach its loss, or
-/// had none to reach.
+/// the evaluation at which the run stopped. Seconds and joules are those of a mean step, times the steps, so
+/// that compiling in the first step isn't among them. reached_loss() is nothing where the run didn't reach
+/// its loss, or had none to reach.
 struct ReachedLoss {
   double steps = 0.0, seconds = 0.0, tokens = 0.0;
   std::optional<double> joules;
@@ -32,6 +33,9 @@ bool reached_at_first(const Run& run);
 /// The mean time of a run's steps, in ms: of a run until a loss all steps but the first, else the timed
 /// steps.
 double mean_step_ms(const Run& run);
+
+/// The mean joules of a run's timed steps or, where they are unknown, of all its steps until a loss.
+std::optional<double> joules_of_step(const Run& run);
 
 /// Whether two runs have learnt the same to the bit: all evaluations, and the losses of the steps that both
 /// have.

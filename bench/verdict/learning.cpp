@@ -43,11 +43,6 @@ std::optional<double> steps_to(double loss, const Run& run, const char* side, in
   }
 }
 
-std::optional<double> joules_of_step(const Run& run) {
-  const auto& until = run.summary->to_loss;
-  return until && until->joules ? *until->joules / static_cast<double>(until->steps) : run.summary->joules;
-}
-
 std::optional<double> log_ratio(const std::optional<double>& base, const std::optional<double>& next) {
   return base && next && *base > 0.0 && *next > 0.0 ? std::optional(std::log(*next / *base)) : std::nullopt;
 }
