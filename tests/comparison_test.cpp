@@ -674,6 +674,22 @@ TEST(Comparison, TellsThatThePowerLimitChanged) {
   EXPECT_TRUE(says(joined_notes(pair.compared()), {"power limit", "700", "500"}));
 }
 
+TEST(Comparison, EveryFormatTellsWhatOneSideAloneRecords) {
+  Pair pair = steady();
+  for (stepladder::Run& run : pair.next.runs) run.config["tf32"] = true;
+  const Comparison comparison = pair.compared();
+  for (const char* format : {"text", "markdown", "github", "junit", "json"})
+    EXPECT_TRUE(says(report_in(format, comparison), {"Only NEW records tf32, true"})) << format;
+}
+
+TEST(Comparison, AnotherLearningRateInTheStepsIsRefused) {
+  Pair pair = steady();
+  for (auto* side : {&pair.base, &pair.next})
+    for (stepladder::Run& run : side->runs)
+      for (Step& step : run.steps) step.lr = side == &pair.next && step.step > 0 ? 6.1e-4 : 6e-4;
+  EXPECT_TRUE(says(refusal(pair.base, pair.next), {"learning rate of step 1 6e-04 / 0.00061"}));
+}
+
 TEST(Comparison, TellsStaleAndUnfinishedResults) {
   Pair pair = steady();
   EXPECT_EQ(joined_notes(pair.compared()).find("STALE"), std::string::npos);

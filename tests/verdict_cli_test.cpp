@@ -421,6 +421,8 @@ TEST_F(VerdictCli, TheWorkflowToCopyFailsOnlyWhereItIsDecidedAndLeavesWhatItsSte
         ended(stepladder(cat(step, " --max-pairs 8 ", kWorkload)), code, {annotation, "00_fp32_baseline"}));
     EXPECT_TRUE(says(read_file(folder_ / "verdict.md"), {"| 00_fp32_baseline |"}));
     EXPECT_EQ(says(read_file(folder_ / "verdict.xml"), {"failures=\"1\""}), code == kExitRegression);
+    const Outcome json = stepladder(cat(step, " --max-pairs 8 --out verdict.json ", kWorkload));
+    EXPECT_EQ(parse_json(read_file(folder_ / "verdict.json"))["exit_code"], json.code);
   }
   std::string strict = step;
   strict.erase(strict.find("--undecided pass"), std::string("--undecided pass").size());

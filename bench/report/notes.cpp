@@ -187,11 +187,12 @@ class Notes {
   }
 
   void add_missing_joules(const Results& results) {
-    std::map<std::string, std::string> unknown;  // the variant of the first run without joules, by reason
+    std::map<std::string, std::vector<std::string>> unknown;  // variants of runs without joules, by reason
     for (const Run& run : results.runs)
       if (run.summary && !run.summary->joules_unknown.empty())
-        unknown.try_emplace(run.summary->joules_unknown, run.variant);
-    for (const auto& [why, variant] : unknown) note(cat("No joules of ", variant, " and others: ", why, "."));
+        add_once(unknown[run.summary->joules_unknown], run.variant);
+    for (const auto& [why, variants] : unknown)
+      note(cat("No joules of ", variants.front(), variants.size() > 1 ? " and others: " : ": ", why, "."));
   }
 
   /// Adds notes on the losses that were not compared and, for the CPU, that only losses tell something there.

@@ -11,13 +11,15 @@
 namespace stepladder {
 
 std::vector<double> smoothed_losses(const Run& run) {
-  const size_t size = std::min(kSmoothedSteps, run.steps.size());
+  const std::span<const Step> steps = run.steps;
+  const size_t windows = steps.empty() ? 0 : std::max<size_t>(1, steps.size() / kSmoothedSteps);
   std::vector<double> means;
-  for (size_t first = 0; size > 0 && first + size <= run.steps.size(); first += size) {
+  for (size_t window = 0; window < windows; ++window) {
+    const auto rest = steps.subspan(window * kSmoothedSteps);
+    const auto of_window = window + 1 < windows ? rest.first(kSmoothedSteps) : rest;
     double sum = 0.0;
-    for (const Step& step : std::span(run.steps).subspan(first, size))
-      sum += step.loss.value_or(std::numeric_limits<double>::infinity());
-    means.push_back(sum / static_cast<double>(size));
+    for (const Step& step : of_window) sum += step.loss.value_or(std::numeric_limits<double>::infinity());
+    means.push_back(sum / static_cast<double>(of_window.size()));
   }
   return means;
 }
@@ -28,10 +30,17 @@ Learns learns_the_same(std::span<const double> base, std::span<const double> nex
   if (std::ranges::any_of(next, [](double loss) { return !std::isfinite(loss); })) return Learns::worse;
   if (base.size() + next.size() < 3)
     return next.front() - base.front() > margin ? Learns::worse : Learns::not_shown;
+  // NEW's mean and its single runs may each be `worse`: they share the probability of being wrong.
+  const double wrong = (1 - confidence) / 2;
   const Mean difference = difference_of_means(base, next);
-  if (bound(difference, 1 - confidence) > margin) return Learns::worse;
-  return base.size() >= kMinBaselines && bound(difference, confidence) < margin ? Learns::same
-                                                                                : Learns::not_shown;
+  if (bound(difference, wrong) > margin) return Learns::worse;
+  for (const double& loss : next)
+    if (base.size() > 1 &&
+        bound(difference_of_means(base, {&loss, 1}), wrong / static_cast<double>(next.size())) > margin)
+      return Learns::worse;
+  const double upper = bound(difference, confidence);
+  if (base.size() < kMinBaselines || upper >= margin) return Learns::not_shown;
+  return upper < -margin ? Learns::better : Learns::same;
 }
 
 Learns learns_the_same(const Rounds& base, const Rounds& next, double tolerance) {
@@ -55,7 +64,7 @@ Learns learns_the_same(const Rounds& base, const Rounds& next, double tolerance)
     const Learns one =
         learns_the_same(was, losses(after), margin, 1 - kMayBeWrong / static_cast<double>(windows));
     if (one == Learns::worse) return one;
-    if (one == Learns::not_shown) all = one;
+    if (one == Learns::not_shown || all == Learns::same) all = one;
   }
   return all;
 }

@@ -1,7 +1,9 @@
 #include "bench/verdict/comparable.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
+#include <optional>
 
 #include "bench/base/text.h"
 #include "bench/results/json.h"
@@ -45,6 +47,18 @@ std::vector<Disagreement> taken(std::vector<Disagreement>& from, const std::vect
   return found;
 }
 
+/// The first learning rate that two runs tell of one of their steps differently, but for rounding.
+std::optional<Difference> other_rate(const Run& was, const Run& is) {
+  for (size_t i = 0; i < std::min(was.steps.size(), is.steps.size()); ++i) {
+    const Step &before = was.steps[i], &after = is.steps[i];
+    if (!before.lr || !after.lr || before.step != after.step) continue;
+    if (std::abs(*before.lr - *after.lr) > 1e-6 * std::abs(*before.lr))
+      return Difference{cat("learning rate of step ", before.step), number_text(*before.lr),
+                        number_text(*after.lr)};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Rows::Rows(const Results& results) {
@@ -82,10 +96,14 @@ std::vector<Disagreement> disagreements(const Results& base, const Results& next
   for (const RowKey& key : after.order) {
     const Rounds* other = before.find(key);
     if (!other) continue;
+    const Run &was = told(*other), &is = told(*after.find(key));
+    std::vector<Difference> of_row = differences(configuration_of(was), configuration_of(is));
+    const bool by_plan =
+        std::ranges::any_of(differing, [](const Disagreement& d) { return d.difference.field == "plan.lr"; });
+    if (std::optional<Difference> rate = other_rate(was, is); rate && !by_plan) of_row.push_back(*rate);
     // Rungs with the same difference are reported together, and with the plans where those differ in the same
     // way.
-    for (const Difference& one :
-         differences(configuration_of(told(*other)), configuration_of(told(*after.find(key))))) {
+    for (const Difference& one : of_row) {
       const auto name = [](const Difference& d) { return d.field.substr(d.field.find('.') + 1); };
       auto same = std::ranges::find_if(differing, [&](const Disagreement& d) {
         return name(d.difference) == name(one) && d.difference.was == one.was && d.difference.is == one.is;

@@ -456,8 +456,17 @@ Learns learns_as_base(ComparedRow& row, const Rounds& base, const Rounds& next, 
   const Learns learns = learns_the_same(base, next, tolerance);
   if (learns == Learns::worse)
     row.reason =
-        cat("NEW: diverged: mean losses are certainly over BASE's by more than the tolerance of ", tolerance);
+        cat("NEW: diverged: losses are certainly over BASE's by more than the tolerance of ", tolerance);
   return learns == Learns::not_shown && !std::isfinite(tolerance) ? Learns::same : learns;
+}
+
+/// Adds lines on keywords that one side alone recorded, with which nothing was compared.
+void add_one_sided(std::vector<std::string>& lines, const Run& was, const Run& is) {
+  for (const auto& [side, run, other] : {std::tuple("BASE", &was, &is), std::tuple("NEW", &is, &was)})
+    for (const auto& [key, value] : run->config.items())
+      if (!other->config.contains(key) && key != "versions")
+        add_once(lines, cat("Only ", side, " records ", printable(key, 60), ", ", printable(dump(value), 100),
+                            ": it was not compared."));
 }
 
 /// A sentence on how far validation losses after the last step are apart; "" where fewer than
@@ -499,10 +508,11 @@ Verdict overall(const std::vector<ComparedRow>& rows) {
   return skipped;
 }
 
-ExitCode exit_code(const std::vector<ComparedRow>& rows) {
+ExitCode exit_code(const std::vector<ComparedRow>& rows, bool undecided_passes) {
   constexpr ExitCode kCodes[] = {kExitOk,         kExitRegression,   kExitInconclusive, kExitOk,
                                  kExitRegression, kExitInconclusive, kExitFailed,       kExitNotComparable};
-  return kCodes[static_cast<size_t>(overall(rows))];
+  const ExitCode code = kCodes[static_cast<size_t>(overall(rows))];
+  return code == kExitInconclusive && undecided_passes ? kExitOk : code;
 }
 
 double raised_limit(double threshold, std::span<const double> noise, size_t pairs) {
@@ -526,7 +536,7 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
   const auto common = static_cast<double>(
       std::ranges::count_if(keys, [&](const RowKey& key) { return before.find(key) && after.find(key); }));
   const Ladder ladder = ladder_of(base), next_ladder = ladder_of(next);  // NEW's ladder sets no limit
-  std::vector<std::string> other_tolerances, not_shown, equalities;
+  std::vector<std::string> other_tolerances, not_shown, better, one_sided, equalities;
   std::string fixed_order;
   for (const auto& [side, results] : {std::pair("BASE", &base), std::pair("NEW", &next)})
     if (has_fixed_order(*results))
@@ -548,11 +558,14 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
     }
     for (const std::string& reason : {failure(*is, "NEW"), failure(*was, "BASE")})
       if (!reason.empty()) row.reason += (row.reason.empty() ? "" : "; ") + reason;
+    add_one_sided(one_sided, *was->begin()->second, *is->begin()->second);
     const double tolerance = tolerance_of(row.variant, ladder);
     // Runs until a loss are not compared by loss: each learns until it reaches the loss.
-    if (row.reason.empty() && !limits.until_loss && !number_at(next.plan, "until_loss") &&
-        learns_as_base(row, *was, *is, tolerance) == Learns::not_shown)
-      add_once(not_shown, row.variant);
+    if (row.reason.empty() && !limits.until_loss && !number_at(next.plan, "until_loss")) {
+      const Learns learns = learns_as_base(row, *was, *is, tolerance);
+      if (learns == Learns::not_shown) add_once(not_shown, row.variant);
+      if (learns == Learns::better) add_once(better, row.variant);
+    }
     if (tolerance != tolerance_of(row.variant, next_ladder)) add_once(other_tolerances, row.variant);
     if (row.reason.empty() && limits.until_loss) {
       learn(row, key, *was, *is, limits, kFalseAlarms / common);
@@ -587,9 +600,14 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
     comparison.notes.push_back(cat(join(other_tolerances, ", "),
                                    ": NEW's ladder has another tolerance; losses are held to BASE's."));
   if (!not_shown.empty())
-    comparison.notes.push_back(cat(join(not_shown, ", "),
-                                   ": not shown to learn as well as BASE, which takes ", kMinBaselines,
-                                   " runs of BASE where they have over ", kShortRun, " steps."));
+    comparison.notes.push_back(cat(join(not_shown, ", "), ": not shown to learn as well as BASE: that takes ",
+                                   kMinBaselines, " runs of BASE where they have over ", kShortRun,
+                                   " steps, and losses that spread less than the tolerance."));
+  if (!better.empty())
+    comparison.notes.push_back(cat(join(better, ", "),
+                                   ": losses are certainly under BASE's by more than the tolerance. Does NEW "
+                                   "still train on the same task?"));
+  append(comparison.notes, one_sided);
   append(comparison.notes, equalities);
   for (const ComparedRow& row : comparison.rows) {
     if (!row.numbers) continue;

@@ -133,7 +133,7 @@ struct Comparison {
 
 /// The exit code of the worst row: kExitFailed, then kExitRegression, kExitInconclusive and kExitOk;
 /// kExitNotComparable where every row was skipped.
-ExitCode exit_code(const std::vector<ComparedRow>& rows);
+ExitCode exit_code(const std::vector<ComparedRow>& rows, bool undecided_passes = false);
 
 /// The verdict of the worst row, from which exit_code() follows.
 Verdict overall(const std::vector<ComparedRow>& rows);

@@ -233,7 +233,8 @@ std::string github_report(const Comparison& comparison) {
             "::", escaped(verdict_of(row), ""), "\n");
   }
   for (const std::string& note : comparison.notes)
-    if (note.starts_with("STALE")) text += cat("::warning::", escaped(printable(note, 600), ""), "\n");
+    text += cat(note.starts_with("STALE") ? "::warning::" : "::notice::", escaped(printable(note, 600), ""),
+                "\n");
   return text;
 }
 
@@ -267,10 +268,13 @@ std::string junit_report(const Comparison& comparison) {
     }
     cases += "</testcase>\n";
   }
+  std::string notes;
+  for (const std::string& note : comparison.notes) notes += escaped(note, 600) + "\n";
   const std::string counts = cat("tests=\"", comparison.rows.size(), "\" failures=\"", failures,
                                  "\" errors=\"", errors, "\" skipped=\"", skipped, "\"");
   return cat("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites ", counts,
-             ">\n  <testsuite name=\"stepladder\" ", counts, ">\n", cases, "  </testsuite>\n</testsuites>\n");
+             ">\n  <testsuite name=\"stepladder\" ", counts, ">\n", cases, "    <system-out>", notes,
+             "</system-out>\n  </testsuite>\n</testsuites>\n");
 }
 
 /// Learning numbers as JSON; ratios are NEW / BASE.
@@ -318,7 +322,7 @@ Json to_json(const Comparison& comparison) {
   Json json = {{"schema", kSchema},
                {"kind", "comparison"},
                {"verdict", name_of(overall(comparison.rows))},
-               {"exit_code", static_cast<int>(exit_code(comparison.rows))},
+               {"exit_code", static_cast<int>(exit_code(comparison.rows, comparison.undecided_passes))},
                {"base", comparison.base},
                {"new", comparison.next},
                {"device", comparison.device}};
