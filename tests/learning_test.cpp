@@ -299,6 +299,13 @@ TEST(LearningComparison, SeedsThatMissTheLossAreToldAndSignsDecide) {
   EXPECT_EQ(row.verdict, Verdict::not_told_apart) << "no seed reached it";
 }
 
+TEST(LearningComparison, EvaluationsAfterOtherStepsAreRefused) {
+  Trainers trainers(7, 0.0, 0.0);
+  std::vector<Evaluation>& evaluations = trainers.next.runs[2].evaluations;
+  evaluations.erase(evaluations.begin() + 1);
+  EXPECT_THROW(trainers.compared(), Error);
+}
+
 TEST(LearningComparison, EvaluationsThatDontTellFailTheirRow) {
   const auto reason_of = [](auto change) {
     Trainers trainers(7, 0.0, 0.0);
@@ -504,6 +511,10 @@ TEST(Certificate, RunsThatAreNoSampleAreRefused) {
   EXPECT_TRUE(says(refused([](Results& r) { r.runs[3].config["seed"] = 1338; }), {"1338", "1 and 3"}));
   EXPECT_TRUE(says(refused([](Results& r) { r.runs[3].steps = r.runs[0].steps; }), {"same"}));
   EXPECT_TRUE(says(refused([](Results& r) { r.runs.resize(2); }), {"2 seeds"}));
+  EXPECT_TRUE(says(refused([](Results& r) {
+                     for (Trained& run : r.runs) run.summary->val_loss = 3.27;
+                   }),
+                   {"3.27", "digits"}));
   EXPECT_TRUE(says(refused([](Results& r) { r.runs[0].status = Status::crash, r.runs[0].summary.reset(); }),
                    {"1337", "crash"}));
 }

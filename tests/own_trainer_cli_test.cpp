@@ -1152,7 +1152,7 @@ TEST_F(Switches, ThatMakeNoSenseAreRefused) {
   refused(R"([{"name": "a", "on": ["x"]}, {"name": "a", "on": ["y"]}])", {"a is there twice"});
   refused(R"([{"name": "a", "on": ["x"], "excludes": ["b"]}])", {"a excludes b"});
   refused(R"([{"name": "a", "on": "x"}])", {"switches[0]", "on"});
-  refused(R"([{"name": "a", "onn": ["x"]}])", {"'onn'", "'on'"});
+  refused(R"([{"name": "a", "onn": ["x"]}])", {"'onn'", "did you mean on?"});
   refused(R"([{"name": "a", "on": ["x"]}])", {"no switch", "b"},
           R"(, "rungs": [{"name": "00", "changes": "", "switches": ["b"]}])");
   refused(R"([{"name": "a", "on": ["x"], "excludes": ["b"]}, {"name": "b", "on": ["y"]}])",

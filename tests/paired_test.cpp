@@ -65,6 +65,8 @@ TEST(Mean, BoundsAndPValuesAreStudents) {
   EXPECT_NEAR(p_above(mean, 1 - 0.5 * 2.8214379), 0.01, 1e-8);
   EXPECT_NEAR(p_below(mean, 1 + 0.5 * 2.8214379), 0.01, 1e-8);
   EXPECT_NEAR(p_above(mean, 0.7) + p_below(mean, 0.7), 1.0, 1e-12);
+  EXPECT_EQ(p_above({.value = 1e-15, .variance = 0.0, .df = 9}), 1.0) << "rounding";
+  EXPECT_EQ(p_above({.value = 1e-9, .variance = 1e-34, .df = 9}), 0.0);
 }
 
 TEST(Mean, SignsCountHeads) {

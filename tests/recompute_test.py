@@ -88,8 +88,7 @@ def to_loss(run: dict) -> dict[str, float] | None:
     (high, begin), (low, end) = curve[below - 1:below + 1]
     steps = math.exp(begin + (end - begin) * (high - until["loss"]) / (high - low))
     step_ms = (until["seconds"] * 1e3 - run["summary"]["first_step_ms"]) / (until["steps"] - 1)
-    return {"steps": steps, "step_ms": step_ms,
-            "seconds": until["seconds"] - (until["steps"] - steps) * step_ms * 1e-3}
+    return {"steps": steps, "step_ms": step_ms, "seconds": steps * step_ms * 1e-3}
 
 
 class Recomputed(unittest.TestCase):

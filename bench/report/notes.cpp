@@ -95,7 +95,8 @@ class Notes {
     if (const std::string why = whole_text_at(results.device(), "attention"); why.starts_with("native ("))
       warn(cat("Flash attention ran on the project's own kernels: ", why.substr(8, why.size() - 9), "."));
     if (const std::string why = text_at(results.stopped, "reason"); !why.empty() && why != "rounds")
-      note(cat("Stopped by ", why, " after ", counted(rounds_text(results), "round"), "."));
+      note(cat("Stopped ", why == "failed" ? "since every rung had failed" : "by " + why, " after ",
+               counted(rounds_text(results), "round"), "."));
     if (const std::string cards = cards_note(results, best); !cards.empty()) note(cards);
     if (const std::string busy = busy_note(results.context); !busy.empty()) warn(busy);
     std::vector<std::string> set;

@@ -51,8 +51,8 @@ Mean difference_of_means(std::span<const double> base, std::span<const double> n
 }
 
 double p_above(const Mean& mean, double limit) {
-  const double distance = mean.value - limit;
-  if (!(mean.variance > 0.0)) return distance > 0.0 ? 0.0 : 1.0;
+  const double distance = mean.value - limit, rounding = 1e-12 * std::max(1.0, std::abs(limit));
+  if (!(mean.variance > rounding * rounding)) return distance > rounding ? 0.0 : 1.0;
   return student_t_cdf(-distance / mean.error(), mean.df);
 }
 

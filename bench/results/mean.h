@@ -30,7 +30,7 @@ Mean operator+(const Mean& one, const Mean& other);
 Mean difference_of_means(std::span<const double> base, std::span<const double> next);
 
 /// One-sided p-values: the chance of an estimate this far above (or below) `limit` if the true mean were not
-/// above (or below) it. An estimate without variance leaves no doubt: 0 or 1.
+/// above (or below) it. An estimate without variance leaves no doubt: 0 or, within rounding, 1.
 double p_above(const Mean& mean, double limit = 0.0);
 double p_below(const Mean& mean, double limit = 0.0);
 

@@ -45,6 +45,9 @@ Certificate certificate(const RowKey& key, const Rounds& rounds, double loss) {
     if (ignores_seed(seeds)) throw InputError("it learns the same to the bit from several seeds");
     if (seeds.size() < kMinPairs)
       throw InputError(cat(counted(std::ssize(all.seeds), "seed"), ", ", kMinPairs, " are the least"));
+    if (std::ranges::count(all.losses, all.losses.front()) == std::ssize(all.losses))
+      throw InputError(cat("the loss is ", number_text(all.losses.front()),
+                           " from every seed, without a spread: tell more of its digits"));
   } catch (const Error& e) {
     all.refusal = e.what();
     return all;

@@ -141,6 +141,23 @@ bool ignores_seed(const std::map<int64_t, const Run*>& seeds) {
   return false;
 }
 
+/// Throws Error with kExitNotComparable where two runs evaluated after other steps, as long as both trained:
+/// the one that does so more often stops in an earlier dip.
+void require_same_evaluations(const Run& was, const Run& is, int64_t seed) {
+  const auto steps = [](const Run& run) {
+    std::vector<int64_t> all;
+    for (const Evaluation& one : run.evaluations)
+      if (one.step > 0) all.push_back(one.step);
+    return all;
+  };
+  const std::vector<int64_t> before = steps(was), after = steps(is);
+  for (size_t i = 0; i + 1 < std::min(before.size(), after.size()); ++i)  // but for a run's last
+    if (before[i] != after[i])
+      throw Error(cat("not comparable, BASE / NEW: from seed ", seed, " they evaluate after step ", before[i],
+                      " / ", after[i], ": both have to evaluate when it is due"),
+                  kExitNotComparable);
+}
+
 LearningNumbers learning_numbers(const Rounds& base, const Rounds& next, double loss, double alpha,
                                  const StepTimes* times) {
   const auto before = by_seed(base, "BASE"), after = by_seed(next, "NEW");
@@ -159,6 +176,7 @@ LearningNumbers learning_numbers(const Rounds& base, const Rounds& next, double 
     const auto found = before.find(seed);
     if (found == before.end()) continue;
     const Run& was = *found->second;
+    require_same_evaluations(was, *is, seed);
     SeedPair& pair = pairs.emplace_back();
     pair.base_steps = steps_to(loss, was, "BASE", seed);
     pair.next_steps = steps_to(loss, *is, "NEW", seed);
