@@ -346,9 +346,10 @@ void ResultsFile::resume(Part part, Existing existing) {
   results_.context["command_line"] = context_.value("command_line", Json());
   if (existing != Existing::retry) return;
   auto& runs = results_.runs;
-  const auto again = std::ranges::stable_partition(runs, std::not_fn(failed), &Run::status);
-  failed_.assign(std::make_move_iterator(again.begin()), std::make_move_iterator(again.end()));
-  runs.erase(again.begin(), again.end());
+  const auto again =
+      std::stable_partition(runs.begin(), runs.end(), [](const Run& run) { return !failed(run.status); });
+  failed_.assign(std::make_move_iterator(again), std::make_move_iterator(runs.end()));
+  runs.erase(again, runs.end());
 }
 
 Json ResultsFile::line(const char* kind) const {

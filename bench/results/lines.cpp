@@ -275,12 +275,13 @@ void require_same_plan(const std::string& what, const Results& was, const Json& 
 void require_same_sources(const std::string& what, const Results& was, const Json& source_hashes,
                           bool retry) {
   const Json measured = was.plan.value("source_hashes", Json::object());
-  for (const auto& [variant, hash] : measured.items()) {
-    const auto of_it = [&](const Run& run) { return run.variant == variant; };
-    const bool all_failed = std::ranges::all_of(was.runs | std::views::filter(of_it), failed, &Run::status);
+  for (const auto& item : measured.items()) {
+    const std::string& variant = item.key();
+    const bool all_failed = std::ranges::all_of(
+        was.runs, [&](const Run& run) { return run.variant != variant || failed(run.status); });
     if (source_hashes.contains(variant) && !(retry && all_failed))
       require_same(
-          what, cat("the sources of ", variant), hash, source_hashes[variant],
+          what, cat("the sources of ", variant), item.value(), source_hashes[variant],
           all_failed ? "--retry-failed runs it again" : "--overwrite starts again, --out names another file");
   }
 }
