@@ -92,14 +92,14 @@ std::vector<Disagreement> disagreements(const Results& base, const Results& next
   for (Difference& one : differences(configuration_of(base), configuration_of(next)))
     differing.push_back({std::move(one), {}});
   const size_t of_all = differing.size();
+  const bool by_plan =
+      std::ranges::any_of(differing, [](const Disagreement& d) { return d.difference.field == "plan.lr"; });
   const Rows before(base), after(next);
   for (const RowKey& key : after.order) {
     const Rounds* other = before.find(key);
     if (!other) continue;
     const Run &was = told(*other), &is = told(*after.find(key));
     std::vector<Difference> of_row = differences(configuration_of(was), configuration_of(is));
-    const bool by_plan =
-        std::ranges::any_of(differing, [](const Disagreement& d) { return d.difference.field == "plan.lr"; });
     if (std::optional<Difference> rate = other_rate(was, is); rate && !by_plan) of_row.push_back(*rate);
     // Rungs with the same difference are reported together, and with the plans where those differ in the same
     // way.
