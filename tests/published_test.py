@@ -212,6 +212,13 @@ class Beside(unittest.TestCase):
             self.assertFalse(one.has("ours.value"))
             self.assertIn("T = 1024", one.missing)
 
+    def test_a_rung_with_other_kernels_than_its_own_stands_beside_nothing(self):
+        narrow = ours(LADDER)
+        for row in narrow.workloads[0].rows:
+            row.configuration = {"narrow_access": True}
+        self.assertFalse(table(*GUNTON, [narrow]).has("ours.value"))
+        self.assertEqual(table(*GUNTON, [narrow, ours({"00_fp32_baseline": 300.0})]).lines[0].ours.value, "300.0")
+
     def test_our_pytorch_comes_first_and_our_rungs_beside_it(self):
         measured = ours(LADDER | {"pytorch/00_fp32_baseline": 500.0, "pytorch/10_padded_vocab": 50.0})
         one = table(*GUNTON, [measured])
