@@ -214,6 +214,56 @@ TEST(Comparison, EnergyHasALimitOfItsOwn) {
       << "never undecided by it alone";
 }
 
+/// Six pairs of runs of five steps: `slow` of NEW's take `times` as long as BASE's, the others as long.
+Pair with_slow_steps(size_t slow, double times) {
+  Pair pair;
+  for (int64_t round = 0; round < 6; ++round) {
+    std::vector<double> ms(5, 40.0 + 0.01 * static_cast<double>(round));
+    pair.base.runs.push_back(run_of(kRung, round, ms));
+    for (size_t i = 0; i < slow; ++i) ms[i] *= times;
+    pair.next.runs.push_back(run_of(kRung, round, ms));
+  }
+  return pair;
+}
+
+TEST(Comparison, SlowStepsThatTheMedianHidesAreARegressionOfTheMean) {
+  const Comparison slow = with_slow_steps(2, 3.0).compared();
+  EXPECT_EQ(slow.rows[0].verdict, Verdict::regression);
+  EXPECT_TRUE(says(slow.rows[0].reason, {"80.0 % more mean time", "median"})) << slow.rows[0].reason;
+  EXPECT_EQ(with_slow_steps(2, 1.04).compared().rows[0].verdict, Verdict::pass) << "1.6 % in the mean";
+  const Limits lenient{.threshold = 1.0};
+  EXPECT_EQ(with_slow_steps(2, 3.0).compared(lenient).rows[0].verdict, Verdict::pass);
+  for (const char* format : {"text", "github", "junit"})
+    EXPECT_TRUE(says(report_in(format, slow), {"mean time"})) << format;
+}
+
+TEST(Comparison, TheMeanIsShownWhereItTellsSomethingAlone) {
+  const Comparison steady_one = with_slow_steps(0, 1.0).compared();
+  EXPECT_FALSE(says(report_in("text", steady_one, true), {"mean time"}));
+  EXPECT_TRUE(says(report_in("json", steady_one), {"mean_ms"}));
+  Pair without = with_slow_steps(2, 3.0);
+  for (Results* side : {&without.base, &without.next})
+    for (stepladder::Run& run : side->runs) run.steps.clear();
+  EXPECT_EQ(without.compared().rows[0].verdict, Verdict::pass) << "no steps are recorded";
+}
+
+TEST(Comparison, ASlowerMeanWithASpreadIsNotCertain) {
+  Pair pair = with_slow_steps(0, 1.0);
+  pair.next.runs[2].steps[3].step_ms *= 20.0;  // one hiccup
+  EXPECT_EQ(pair.compared().rows[0].verdict, Verdict::pass);
+}
+
+TEST(Comparison, WorkMovedOutOfTheStepsIsTold) {
+  Pair pair = steady(-0.2);
+  for (stepladder::Run& run : pair.base.runs) run.summary->covered = 0.97;
+  for (stepladder::Run& run : pair.next.runs) run.summary->covered = 0.94;
+  EXPECT_FALSE(says(joined_notes(pair.compared()), {"fill"}));
+  for (stepladder::Run& run : pair.next.runs) run.summary->covered = 0.75;
+  EXPECT_TRUE(says(joined_notes(pair.compared()), {"97 % of BASE's", "75 % of NEW's"}));
+  pair.next.runs[0].summary->covered.reset();
+  EXPECT_FALSE(says(joined_notes(pair.compared()), {"fill"})) << "not all of them tell";
+}
+
 TEST(Comparison, CyclesAndEnergyAreJudgedByThePairsThatKnowThem) {
   Pair pair = at_the_limit(0.0, 0.05, 0.05);
   pair.base.runs[2].summary->cycles.reset();
@@ -373,6 +423,8 @@ TEST(Comparison, MemoryThatATrainerCallsExactIsJudgedToTheByte) {
     for (stepladder::Run& run : pair.base.runs) run.summary->memory.exact = base;
     for (stepladder::Run& run : pair.next.runs) run.summary->memory.exact = next;
     EXPECT_EQ(pair.compared().rows[0].verdict, base && next ? Verdict::regression : Verdict::pass);
+    const std::string alone = base ? "only BASE calls" : "only NEW calls";
+    EXPECT_EQ(says(joined_notes(pair.compared()), {alone}), base != next);
   }
 }
 
@@ -780,8 +832,8 @@ struct Experiment {
       for (int rung = 0; rung < rungs; ++rung)
         for (const bool is_base : {round % 2 == 0, round % 2 != 0})
           (is_base ? base : next)
-              .runs.push_back(run_of(cat("rung", rung), round,
-                                     {median(machine.next(is_base || rung > 0 ? 0.0 : slower))}));
+              .runs.push_back(
+                  run_of(cat("rung", rung), round, machine.next(is_base || rung > 0 ? 0.0 : slower)));
       if (!looks || round + 1 < *first_look) continue;
       auto rows = looks->look(base, next, static_cast<size_t>(round + 1)).rows;
       if (overall(rows) != Verdict::inconclusive) return rows;

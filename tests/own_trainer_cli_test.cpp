@@ -655,6 +655,17 @@ TEST_F(OwnTrainer, MadeSlowerIsFoundByTheGate) {
   EXPECT_EQ(stepladder(cat("gate own/ladder.json ", STEPLADDER_BIN)).code, 4);
 }
 
+TEST_F(OwnTrainer, WhoseLadderAsksForAnotherBatchIsTrainedOnBasesAsTheGateSays) {
+  ladder("", "own");
+  std::filesystem::copy(folder_ / "own", folder_ / "new");
+  const std::string gate =
+      "gate own new --ladder ladder.json --backend cpu --rungs 01 --pairs 3 --max-pairs 3 --format json";
+  const auto notes = [&] { return dump(parse_json(stepladder(gate).out)["notes"]); };
+  EXPECT_FALSE(says(notes(), {"another workload"}));
+  ladder(R"(, "batch": "largest")", "new");
+  EXPECT_TRUE(says(notes(), {"another workload or batch"}));
+}
+
 TEST_F(OwnTrainer, WhoseAllocatorJittersIsNoRegressionAndOneThatIsExactIsToTheByte) {
   std::filesystem::copy(folder_ / "own", folder_ / "new");
   const auto trainers = [&](const std::string& base, const std::string& next) {

@@ -348,8 +348,13 @@ int gate(GateOptions& options) {
     }
   }
   if (options.repeat > 1) comparison.notes.push_back(tally(comparison.rows));
-  if (base_contender.ladder.workload != next_contender.ladder.workload)
-    comparison.notes.emplace_back("NEW's ladder has another workload: both were measured on BASE's.");
+  const auto of_other_batch = [&](const Rung& rung) {
+    const Rung *was = base_contender.ladder.listed(rung.name), *is = next_contender.ladder.listed(rung.name);
+    return was && is && was->batch != is->batch;
+  };
+  if (base_contender.ladder.workload != next_contender.ladder.workload ||
+      std::ranges::any_of(rungs, of_other_batch))
+    comparison.notes.emplace_back("NEW's ladder has another workload or batch: both had BASE's.");
   comparison.notes.push_back(cat("The runs are kept in ", folder, "."));
   comparison.base = cat(options.base, ", ", comparison.base);
   comparison.next = cat(options.next, ", ", comparison.next);

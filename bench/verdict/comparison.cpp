@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bench/base/statistics.h"
 #include "bench/base/text.h"
 #include "bench/plan/ladder_file.h"
+#include "bench/results/crossing.h"
 #include "bench/results/learns.h"
 #include "bench/results/rounds.h"
 
@@ -165,16 +167,15 @@ bool other_algorithms(const Summary& was, const Summary& is) {
 ComparedRow::Numbers numbers_of(const RowKey& key, const Rounds& base, const Rounds& next, bool exact_memory,
                                 const Limits& limits) {
   ComparedRow::Numbers numbers;
-  std::vector<std::pair<const Summary*, const Summary*>> pairs;
+  std::vector<std::pair<const Run*, const Run*>> pairs;
   for (const auto& [run, other] : pairs_of(next, base)) {
     const char* was = other->disturbance();
     if (const std::string disturbance = *was ? was : run->disturbance(); !disturbance.empty()) {
       if (numbers.disturbed++ == 0) numbers.disturbance = disturbance;
       continue;
     }
-    pairs.emplace_back(&*other->summary, &*run->summary);
-    numbers.other_algorithms =
-        numbers.other_algorithms || other_algorithms(*pairs.back().first, *pairs.back().second);
+    pairs.emplace_back(other, run);
+    numbers.other_algorithms = numbers.other_algorithms || other_algorithms(*other->summary, *run->summary);
   }
   numbers.pairs = pairs.size();
   const auto noise = limits.noise.find(key);
@@ -205,18 +206,23 @@ ComparedRow::Numbers numbers_of(const RowKey& key, const Rounds& base, const Rou
       numbers.unknown.push_back(cat(base_knows ? "NEW's " : "BASE's ", name_of(what)));
   };
   compare(
-      Quantity::time, [](const Summary& s) { return std::optional(s.median_step_ms); }, limits.threshold,
-      &LogRatios::time);
+      Quantity::time, [](const Run& run) { return std::optional(run.summary->median_step_ms); },
+      limits.threshold, &LogRatios::time);
   compare(
-      Quantity::cycles, [](const Summary& s) { return s.cycles; },
+      Quantity::cycles, [](const Run& run) { return run.summary->cycles; },
       numbers.other_algorithms ? limits.cycles_other_algorithms : limits.cycles, &LogRatios::cycles);
   compare(
-      Quantity::energy, [](const Summary& s) { return s.joules; }, limits.energy, &LogRatios::energy);
+      Quantity::mean_time,
+      [](const Run& run) { return run.steps.empty() ? std::nullopt : std::optional(mean_step_ms(run)); },
+      std::max(limits.threshold, kMinMeanTimeLimit), &LogRatios::time);
+  compare(
+      Quantity::energy, [](const Run& run) { return run.summary->joules; }, limits.energy,
+      &LogRatios::energy);
   if (!exact_memory) {
     compare(
         Quantity::memory,
-        [](const Summary& s) {
-          const auto bytes = static_cast<double>(s.memory.live_peak);
+        [](const Run& run) {
+          const auto bytes = static_cast<double>(run.summary->memory.live_peak);
           return bytes > 0.0 ? std::optional(bytes) : std::nullopt;
         },
         kMinMemoryLimit);
@@ -272,7 +278,7 @@ std::string slower_text(const ComparedQuantity& time, const ComparedQuantity* cy
 double pairs_that_tell(const std::vector<ComparedQuantity>& quantities) {
   double regression = INFINITY, pass = 0.0;  // a regression takes one quantity, a pass all
   for (const ComparedQuantity& one : quantities) {
-    if (!one.change || one.what == Quantity::energy) continue;
+    if (!one.change || one.what == Quantity::energy || one.what == Quantity::mean_time) continue;
     const double to_limit = std::log1p(one.limit) - one.change->log_ratio;
     const double half =
         to_limit > 0.0 ? one.change->hi - one.change->log_ratio : one.change->log_ratio - one.change->lo;
@@ -311,8 +317,8 @@ std::string undecided_text(const ComparedRow::Numbers& n) {
 void judge(ComparedRow& row, bool may_pass) {
   const ComparedRow::Numbers& n = *row.numbers;
   const ComparedQuantity& time = n.time();
-  const ComparedQuantity *cycles = n.find(Quantity::cycles), *energy = n.find(Quantity::energy),
-                         *memory = n.find(Quantity::memory);
+  const ComparedQuantity *cycles = n.find(Quantity::cycles), *mean_time = n.find(Quantity::mean_time),
+                         *energy = n.find(Quantity::energy), *memory = n.find(Quantity::memory);
   const auto regressed = [](const ComparedQuantity* x) { return x && x->above() && x->certain; };
   std::vector<std::string> reasons;
   if (!memory && n.base_bytes > 0 && n.new_bytes > n.base_bytes)  // 0 where BASE did not tell
@@ -320,7 +326,10 @@ void judge(ComparedRow& row, bool may_pass) {
                           n.grown.empty() ? "" : ": " + join(n.grown, ", ")));
   // A rung that takes less time at a higher clock may take more cycles: memory has a clock of its own.
   const bool faster = time.certainly_less;
-  if (regressed(&time) || (regressed(cycles) && !faster)) reasons.push_back(slower_text(time, cycles));
+  if (regressed(&time) || (regressed(cycles) && !faster))
+    reasons.push_back(slower_text(time, cycles));
+  else if (regressed(mean_time))
+    reasons.push_back(cat(change_text(*mean_time), ": slow steps that the median hides"));
   for (const ComparedQuantity* more : {energy, memory})
     if (regressed(more)) reasons.push_back(change_text(*more));
   row.verdict = Verdict::regression;
@@ -333,21 +342,27 @@ void judge(ComparedRow& row, bool may_pass) {
   row.reason = join(reasons, "; ");
 }
 
-/// Sets of each quantity whether it is certainly more, or less, by Holm's test over all of them.
+/// Sets of each quantity whether it is certainly more, or less, by Holm's test over all of them: one over all
+/// mean times, with a tenth of `alpha`, as slow steps that a median hides are plain, and one over the others.
 void mark_certain(std::vector<ComparedRow>& rows, double alpha) {
-  std::vector<ComparedQuantity*> tested;
-  std::vector<PairedChange> changes;
-  for (ComparedRow& row : rows) {
-    if (!row.numbers) continue;
-    for (ComparedQuantity& quantity : row.numbers->quantities) {
-      tested.push_back(&quantity);
-      changes.push_back(quantity.change.value_or(PairedChange{}));
+  constexpr double kShareOfMeanTime = 0.1;
+  for (const bool of_mean : {false, true}) {
+    std::vector<ComparedQuantity*> tested;
+    std::vector<PairedChange> changes;
+    for (ComparedRow& row : rows) {
+      if (!row.numbers) continue;
+      for (ComparedQuantity& quantity : row.numbers->quantities) {
+        if ((quantity.what == Quantity::mean_time) != of_mean) continue;
+        tested.push_back(&quantity);
+        changes.push_back(quantity.change.value_or(PairedChange{}));
+      }
     }
+    const double share = alpha * (of_mean ? kShareOfMeanTime : 1.0 - kShareOfMeanTime);
+    const std::vector<bool> more = certain_by(changes, share, &PairedChange::p_slower),
+                            less = certain_by(changes, share, &PairedChange::p_faster);
+    for (size_t i = 0; i < tested.size(); ++i)
+      tested[i]->certain = more[i], tested[i]->certainly_less = less[i];
   }
-  const std::vector<bool> more = certain_by(changes, alpha, &PairedChange::p_slower),
-                          less = certain_by(changes, alpha, &PairedChange::p_faster);
-  for (size_t i = 0; i < tested.size(); ++i)
-    tested[i]->certain = more[i], tested[i]->certainly_less = less[i];
 }
 
 // ---- learning
@@ -469,6 +484,31 @@ void add_one_sided(std::vector<std::string>& lines, const Run& was, const Run& i
                             ": it was not compared."));
 }
 
+/// What shares of the time from the first step to the last the steps of a row's runs fill, in order; empty
+/// where a run does not tell.
+std::vector<double> covered(const Rounds& rounds) {
+  std::vector<double> shares;
+  for (const auto& [round, run] : rounds) {
+    if (!run->summary->covered) return {};
+    shares.push_back(*run->summary->covered);
+  }
+  std::ranges::sort(shares);
+  return shares;
+}
+
+/// Adds a line where all runs of one side fill more of their time with steps than any of the other: work was
+/// moved into the steps, or out of them.
+void add_moved_work(std::vector<std::string>& lines, const ComparedRow& row, const Rounds& base,
+                    const Rounds& next) {
+  constexpr double kLittle = 0.05;
+  const std::vector<double> was = covered(base), is = covered(next);
+  if (std::min(was.size(), is.size()) < kMinPairs) return;
+  if (is.front() - was.back() > kLittle || was.front() - is.back() > kLittle)
+    lines.push_back(cat(row.variant, ", ", row.workload, ": steps fill ", fixed(median(was) * 100, 0),
+                        " % of BASE's time from the first to the last and ", fixed(median(is) * 100, 0),
+                        " % of NEW's: what is between them was not judged."));
+}
+
 /// A sentence on how far validation losses after the last step are apart; "" where fewer than
 /// kMinCertainPairs pairs have them.
 std::string equality_text(const ComparedRow& row, const Rounds& base, const Rounds& next) {
@@ -492,7 +532,7 @@ const char* name_of(Verdict verdict) {
 }
 
 const char* name_of(Quantity quantity) {
-  constexpr const char* kNames[] = {"time", "cycles", "energy", "live memory"};
+  constexpr const char* kNames[] = {"time", "cycles", "mean time", "energy", "live memory"};
   return kNames[static_cast<size_t>(quantity)];
 }
 
@@ -536,7 +576,7 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
   const auto common = static_cast<double>(
       std::ranges::count_if(keys, [&](const RowKey& key) { return before.find(key) && after.find(key); }));
   const Ladder ladder = ladder_of(base), next_ladder = ladder_of(next);  // NEW's ladder sets no limit
-  std::vector<std::string> other_tolerances, not_shown, better, one_sided, equalities;
+  std::vector<std::string> other_tolerances, not_shown, better, one_sided, of_rows, equalities;
   std::string fixed_order;
   for (const auto& [side, results] : {std::pair("BASE", &base), std::pair("NEW", &next)})
     if (has_fixed_order(*results))
@@ -576,7 +616,12 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
       row.verdict = Verdict::failed;
       continue;
     }
-    row.numbers = numbers_of(key, *was, *is, is_exact(*was, ladder) && is_exact(*is, next_ladder), limits);
+    const bool exact = is_exact(*was, ladder), next_exact = is_exact(*is, next_ladder);
+    add_moved_work(of_rows, row, *was, *is);
+    if (exact != next_exact)
+      of_rows.push_back(cat(row.variant, ", ", row.workload, ": only ", exact ? "BASE" : "NEW",
+                            " calls its live memory exact: judged as memory that isn't."));
+    row.numbers = numbers_of(key, *was, *is, exact && next_exact, limits);
     if (const std::string text = equality_text(row, *was, *is); !text.empty()) equalities.push_back(text);
     if (row.numbers->pairs == 0 && row.numbers->disturbed > 0) {
       row.verdict = limits.final ? Verdict::failed : Verdict::inconclusive;
@@ -608,6 +653,7 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
                                    ": losses are certainly under BASE's by more than the tolerance. Does NEW "
                                    "still train on the same task?"));
   append(comparison.notes, one_sided);
+  append(comparison.notes, of_rows);
   append(comparison.notes, equalities);
   for (const ComparedRow& row : comparison.rows) {
     if (!row.numbers) continue;

@@ -14,10 +14,17 @@ bool is_repeated(const Comparison& comparison) {
   return std::ranges::any_of(comparison.rows, [](const ComparedRow& row) { return row.repetition > 0; });
 }
 
-/// Whether a row has numbers of a quantity.
-bool knows(const Comparison& comparison, Quantity what) {
-  return std::ranges::any_of(comparison.rows,
-                             [=](const ComparedRow& row) { return row.numbers && row.numbers->find(what); });
+/// Whether a quantity of a row is shown: mean time only where it is over its limit and the median isn't.
+bool is_shown(const ComparedRow& row, const ComparedQuantity& quantity) {
+  return quantity.what != Quantity::mean_time || (quantity.above() && !row.numbers->time().above());
+}
+
+/// Whether a row has numbers of a quantity that are shown.
+bool shows(const Comparison& comparison, Quantity what) {
+  return std::ranges::any_of(comparison.rows, [=](const ComparedRow& row) {
+    const ComparedQuantity* quantity = row.numbers ? row.numbers->find(what) : nullptr;
+    return quantity && is_shown(row, *quantity);
+  });
 }
 
 void add_step_columns(Columns<ComparedRow>& columns, const Comparison& comparison) {
@@ -36,8 +43,9 @@ void add_step_columns(Columns<ComparedRow>& columns, const Comparison& compariso
   add("pairs", 0, [](const Numbers& n) { return std::to_string(n.pairs); });
   add("BASE ms", 5, [](const Numbers& n) { return n.pairs > 0 ? sized(n.time().base) : kNone; });
   add("NEW ms", 6, [](const Numbers& n) { return n.pairs > 0 ? sized(n.time().next) : kNone; });
-  const auto any = [&](Quantity what) { return knows(comparison, what); };
-  constexpr Quantity kAll[] = {Quantity::time, Quantity::cycles, Quantity::energy, Quantity::memory};
+  const auto any = [&](Quantity what) { return shows(comparison, what); };
+  constexpr Quantity kAll[] = {Quantity::time, Quantity::cycles, Quantity::mean_time, Quantity::energy,
+                               Quantity::memory};
   const bool several = std::ranges::count_if(kAll, any) > 1;
   for (const Quantity what : kAll) {
     if (!any(what)) continue;
@@ -150,10 +158,11 @@ std::string headline(const Comparison& comparison) {
 
 /// How to read the columns of changes, where there are any.
 std::string step_line(const Comparison& comparison) {
-  if (!knows(comparison, Quantity::time)) return "";
+  if (!shows(comparison, Quantity::time)) return "";
   std::vector<std::string> others;
-  if (knows(comparison, Quantity::energy)) others.emplace_back("of energy, mean steps");
-  if (knows(comparison, Quantity::memory)) others.emplace_back("of live memory, peaks");
+  for (const Quantity what : {Quantity::mean_time, Quantity::energy})
+    if (shows(comparison, what)) others.push_back(cat("of ", name_of(what), ", mean steps"));
+  if (shows(comparison, Quantity::memory)) others.emplace_back("of live memory, peaks");
   return cat(
       "Change: mean over pairs of log(NEW / BASE) of the runs' median steps",
       others.empty() ? "" : cat(" (", join(others, "; "), ")"), ", over 0 where NEW takes more. ",
@@ -195,7 +204,7 @@ std::string verdict_of(const ComparedRow& row) {
   std::string says = name_of(row.verdict);
   for (const ComparedQuantity& quantity :
        row.numbers ? row.numbers->quantities : std::vector<ComparedQuantity>())
-    if (const auto& c = quantity.change)
+    if (const auto& c = quantity.change; c && is_shown(row, quantity))
       says += cat(", ", name_of(quantity.what), " ", percent_of(c->log_ratio), " % (", percent_of(c->lo),
                   " to ", percent_of(c->hi), ")");
   if (const auto& n = row.learning)
@@ -342,7 +351,8 @@ Json to_json(const Comparison& comparison) {
       }
       add_change(item, n->time(), "p_slower");
       for (const auto& [what, key] :
-           {std::pair(Quantity::cycles, "cycles"), std::pair(Quantity::energy, "joules")})
+           {std::pair(Quantity::cycles, "cycles"), std::pair(Quantity::mean_time, "mean_ms"),
+            std::pair(Quantity::energy, "joules")})
         if (const ComparedQuantity* quantity = n->find(what)) {
           item[key] = {{"base", quantity->base}, {"new", quantity->next}};
           add_change(item[key], *quantity, "p_more");
