@@ -93,7 +93,9 @@ def main(arguments: list[str]) -> int:
         what = f"{old}: damaged gzip data: {error}; get the file again"
     except OSError as error:
         what = f"{error.filename}: {error.strerror}"
-    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
+    except KeyError as error:
+        what = f"{old}: has no field {error}"
+    except (AttributeError, IndexError, RecursionError, TypeError, ValueError) as error:
         what = f"{old}: {str(error) or 'is damaged'}"
     print(f"convert: error: {what}", file=sys.stderr)
     return 2

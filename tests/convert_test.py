@@ -111,6 +111,13 @@ class Conversion(unittest.TestCase):
         with contextlib.redirect_stderr(io.StringIO()):
             self.assertEqual(convert.main(["/nowhere.json", "x"]), 2)
 
+    def test_a_field_that_is_missing_is_named_as_one(self):
+        self.old.write_text('{"schema": 2, "runs": {"rows": 1}}')
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            convert.main([str(self.old), str(self.new)])
+        self.assertIn("field 'columns'", said.getvalue())
+
 
 if __name__ == "__main__":
     unittest.main()

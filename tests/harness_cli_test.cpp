@@ -583,9 +583,9 @@ TEST_F(HarnessCli, TooFewFileDescriptorsAreNoFaultOfTheDevice) {
 
 TEST_F(HarnessCli, RunMeasuresEveryRungInTurns) {
   const Outcome outcome = stepladder(plan());
-  ASSERT_TRUE(
-      ended(outcome, 0, {kLearnAlike, "02_tf32", "wrote results.json"},
-            {"[2/6] 01_causal_mask", "gpt2-tiny B=4 T=32", "round 0", "ok", cat(FakeRung::kStepMs, " ms")}));
+  ASSERT_TRUE(ended(
+      outcome, 0, {kLearnAlike, "02_tf32", "wrote results.json"},
+      {"[2/6] 01_causal_mask", "gpt2-tiny B=4 T=32", "round 0", "ok", cat(sized(FakeRung::kStepMs), " ms")}));
   EXPECT_EQ(climbed(), "00 01 02 02 01 00");
   const Results results = this->results();
   EXPECT_TRUE(results.complete);
@@ -1313,7 +1313,7 @@ TEST_F(HarnessCli, ATerminalSeesOneLineThatIsUpdated) {
   FakeRung{.name = "01_causal_mask", .step_ms = "10.5", .before_step = "sleep 0.02"}.write(folder_);
   const std::string seen = on_terminal(plan("--rounds 1"));
   EXPECT_TRUE(
-      has(seen, "\r\033[K[2/3] 01_causal_mask gpt2-tiny B=4 T=32, round 0  step 6/6  10.5 ms  ETA 0:0"))
+      has(seen, "\r\033[K[2/3] 01_causal_mask gpt2-tiny B=4 T=32, round 0  step 6/6  10.50 ms  ETA 0:0"))
       << seen;
   EXPECT_FALSE(has(seen, "round 0: ok"));
   EXPECT_TRUE(has(seen, "wrote results.json"));

@@ -70,10 +70,8 @@ int show_history(HistoryOptions& options) {
               << std::flush;
     return kExitOk;
   }
-  fs::create_directories(options.out, error);
-  if (error)
-    throw InputError(cat(options.out, ": cannot make the folder: ", error.message(), "; name another --out"));
   const std::string path = (fs::path(options.out) / "history.json").string();
+  make_folder_of(path);
   check_same_kind(path, "history");
   write_atomically(path, json);
   std::cout << terminal(sections_of(history), false) << "wrote " << printable(path, kMaxMessage) << std::endl;

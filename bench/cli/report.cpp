@@ -315,11 +315,7 @@ int report(ReportOptions& options) {
       options.out.empty() ? fs::path(options.results.front()).parent_path() : fs::path(options.out);
   // A report is a dozen files: keep them out of the current folder.
   if (out.empty() || (options.out.empty() && fs::equivalent(out, ".", error))) out = "report";
-  fs::create_directories(out, error);
-  if (error)
-    throw InputError(
-        cat(out.string(), ": cannot make the folder: ", error.message(), "; name another --out"));
-
+  make_folder_of((out / "summary.md").string());
   for (const auto& [file, kind] : {std::pair("summary.md", "summary"), std::pair("results.csv", "table"),
                                    std::pair("index.html", "page"), std::pair("published.md", "published")})
     check_same_kind((out / file).string(), kind);

@@ -43,7 +43,7 @@ void Progress::start(const std::string& key, int64_t round, int64_t steps) {
 
 void Progress::step(const Step& step) {
   steps_done_ = step.step + 1;
-  show(cat(label(), "  step ", steps_done_, "/", steps_, "  ", fixed(step.step_ms, 1), " ms  ETA ",
+  show(cat(label(), "  step ", steps_done_, "/", steps_, "  ", sized(step.step_ms), " ms  ETA ",
            clock_text(seconds_left())));
 }
 
@@ -52,7 +52,7 @@ void Progress::finish(const Run& run) {
   clear();
   std::string line = cat(label(), ": ", name_of(run.status));
   if (run.summary) {
-    line += cat(", ", fixed(run.summary->median_step_ms, 2), " ms, ", rounded(run.summary->tokens_per_second),
+    line += cat(", ", sized(run.summary->median_step_ms), " ms, ", rounded(run.summary->tokens_per_second),
                 " tok/s");
     if (run.shared()) line += ", another process used the device";
     if (run.throttled()) line += cat(", throttled in ", *run.summary->throttled_steps, " steps");
