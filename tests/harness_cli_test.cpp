@@ -2026,6 +2026,9 @@ TEST_F(HarnessCliCampaign, FilesOfSeveralCardsAreJoinedByCat) {
   EXPECT_EQ(both["parts"][0]["result"]["runs"].size(), 2U) << "the other card's round is another";
   EXPECT_EQ(both["parts"][0]["result"]["variants"][0]["rounds"], 2);
   EXPECT_TRUE(says(stepladder("report both.jsonl --out page").out, {"==== a", "==== b"}));
+  std::filesystem::copy(folder_ / "both.jsonl", folder_ / "again.jsonl");
+  const std::string twice = stepladder("report both.jsonl again.jsonl:a --out page").out;
+  EXPECT_TRUE(says(twice, {"==== a:", "==== a of again.jsonl:"})) << twice;
   EXPECT_TRUE(
       is_refused(shell(cat("cat one.jsonl one.jsonl >twice.jsonl; ", kStepladder, " report twice.jsonl")),
                  {"twice.jsonl", "line", "second time"}));

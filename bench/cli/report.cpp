@@ -134,8 +134,11 @@ class Given {
       for (Part& part : parts) {
         if (part.name.empty())
           add(path, name_of(path, paths), part);
-        else if (path.ends_with(":" + part.name) || seen_.insert(cat(file, ":", part.name)).second)
-          add(cat(path, ": ", part.name), part.name, part);
+        else if (const bool alone = path.ends_with(":" + part.name);
+                 alone || seen_.insert(cat(file, ":", part.name)).second) {
+          const std::string of = alone ? path.substr(0, path.size() - part.name.size() - 1) : path;
+          add(cat(of, ": ", part.name), told_apart(part, name_of(of, paths)), part);
+        }
       }
     }
     if (files_.empty() && others_.empty()) throw InputError("no results file is among those given");
@@ -201,6 +204,13 @@ class Given {
       if (other.contains("profile")) traced.push_back({other["report"]["name"], other});
     return traced;
   }
+  /// The name of a part, with its file's where an earlier file has such a part of the same device.
+  std::string told_apart(const Part& part, const std::string& file) {
+    Results on;
+    on.context =
+        part.profile.is_null() ? part.results.context : part.profile.value("context", Json::object());
+    return parts_.insert({on.device_model(), part.name}).second ? part.name : cat(part.name, " of ", file);
+  }
   void add(const std::string& path, const std::string& name, Part& part) {
     if (!part.name.empty() && (!part.skipped.empty() || part.exit_code.value_or(0) != 0))
       notice(cat(
@@ -234,6 +244,7 @@ class Given {
   std::deque<Results> results_;  // owns what files_ refers to: a deque never moves its elements
   std::vector<Json> others_;     // profiles and histories
   std::set<std::string> seen_;
+  std::set<std::pair<std::string, std::string>> parts_;  // devices and names of parts
   bool has_history_ = false;
 };
 
