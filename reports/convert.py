@@ -94,9 +94,11 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         what = f"{error.filename}: {error.strerror}"
     except KeyError as error:
-        what = f"{old}: has no field {error}"
-    except (AttributeError, IndexError, RecursionError, TypeError, ValueError) as error:
-        what = f"{old}: {str(error) or 'is damaged'}"
+        what = f"{old}, or its journal, has no field {error}"
+    except ValueError as error:
+        what = f"{old}: {error}"
+    except (AttributeError, IndexError, RecursionError, TypeError):  # Python's words say nothing of the file
+        what = f"{old}: is damaged"
     print(f"convert: error: {what}", file=sys.stderr)
     return 2
 

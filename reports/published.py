@@ -32,9 +32,6 @@ SAME = 0.15
 
 UNMEASURED = "not measured"  # summary()'s column for published gains that we have not measured
 
-# Settings that give a rung other kernels than its own: published rows stand beside no row that has one of them.
-OTHER_KERNELS = ("compute_capability", "deterministic", "late_launch", "narrow_access", "nccl")
-
 # Ladders of scripts/peers that published rows stand beside, with the model that each trains where that isn't ours.
 PEER_LADDERS = {"pytorch-options": "", "raschka-pytorch": "raschka-pytorch"}
 
@@ -376,10 +373,14 @@ class _Column:
 
 
 def _named(workload: Workload, name: str) -> Row | None:
-    """The row called `name` if it is ok and measured as a rung is by default. In the results of a ladder, its own rows
-    are called without the ladder's name."""
+    """The row called `name` if it is ok; a rung of ours only with the settings that it has by default, though in any
+    16-bit type, as not every device has the default. In the results of a ladder, its own rows are called without the
+    ladder's name."""
     row = workload.find(name.removeprefix(f"{workload.ladder}/")) if "/" in name or not workload.ladder else None
-    return row if row and row.ok and not any(row.configuration.get(key) for key in OTHER_KERNELS) else None
+    if row is None or not row.ok:
+        return None
+    others = [setting for setting in row.settings.split(", ") if setting and not setting.startswith("dtype ")]
+    return row if "/" in name or not others else None
 
 
 def _beside(table: dict, quantity: str, results: list[Results], shown: Table) -> None:

@@ -212,12 +212,15 @@ class Beside(unittest.TestCase):
             self.assertFalse(one.has("ours.value"))
             self.assertIn("T = 1024", one.missing)
 
-    def test_a_rung_with_other_kernels_than_its_own_stands_beside_nothing(self):
-        narrow = ours(LADDER)
-        for row in narrow.workloads[0].rows:
-            row.configuration = {"narrow_access": True}
-        self.assertFalse(table(*GUNTON, [narrow]).has("ours.value"))
-        self.assertEqual(table(*GUNTON, [narrow, ours({"00_fp32_baseline": 300.0})]).lines[0].ours.value, "300.0")
+    def test_a_rung_with_other_settings_than_its_own_stands_beside_nothing_but_one_in_another_16_bit_type_does(self):
+        for settings, stands in (("narrow access true", False), ("attention native", False), ("dtype fp16", True),
+                                 ("dtype fp16, compute capability 75", False), ("nccl true, dtype bf16", False)):
+            measured = ours(LADDER)
+            for row in measured.workloads[0].rows:
+                row.settings = settings
+            self.assertEqual(table(*GUNTON, [measured]).has("ours.value"), stands, settings)
+            self.assertEqual(table(*GUNTON, [measured, ours({"00_fp32_baseline": 300.0})]).lines[0].ours.value,
+                             "400.0" if stands else "300.0")
 
     def test_our_pytorch_comes_first_and_our_rungs_beside_it(self):
         measured = ours(LADDER | {"pytorch/00_fp32_baseline": 500.0, "pytorch/10_padded_vocab": 50.0})

@@ -354,7 +354,8 @@ int gate(GateOptions& options) {
   };
   if (base_contender.ladder.workload != next_contender.ladder.workload ||
       std::ranges::any_of(rungs, of_other_batch))
-    comparison.notes.emplace_back("NEW's ladder has another workload or batch: both had BASE's.");
+    comparison.notes.emplace_back(
+        "NEW's ladder asks for another workload or batch: both were measured alike.");
   comparison.notes.push_back(cat("The runs are kept in ", folder, "."));
   comparison.base = cat(options.base, ", ", comparison.base);
   comparison.next = cat(options.next, ", ", comparison.next);

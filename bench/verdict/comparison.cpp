@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bench/base/statistics.h"
 #include "bench/base/text.h"
 #include "bench/plan/ladder_file.h"
-#include "bench/results/crossing.h"
 #include "bench/results/learns.h"
 #include "bench/results/rounds.h"
 
@@ -164,6 +162,41 @@ bool other_algorithms(const Summary& was, const Summary& is) {
                                              was.compile->algorithms != is.compile->algorithms);
 }
 
+/// The mean ms of a run's steps from step `first` on: a running mean, as the sum of any times may overflow.
+double mean_ms(const Run& run, size_t first) {
+  double mean = 0.0, n = 0.0;
+  for (size_t i = first; i < run.steps.size(); ++i) mean += (run.steps[i].step_ms - mean) / ++n;
+  return mean;
+}
+
+using OfPair = std::pair<std::optional<double>, std::optional<double>>;
+
+/// The mean times of a pair, in ms: of all steps from the first that one of the two runs timed, so that a
+/// run that settles late has its slow steps counted.
+OfPair mean_times(const Run& was, const Run& is) {
+  const auto first_timed = [](const Run& run) {
+    return static_cast<size_t>(std::ranges::find(run.steps, false, &Step::warmup) - run.steps.begin());
+  };
+  const size_t first = std::min(first_timed(was), first_timed(is));
+  return {mean_ms(was, first), mean_ms(is, first)};
+}
+
+/// The mean times of a pair from the begin of a step to that of the next, in ms, where a run tells how much
+/// of its time its steps cover.
+OfPair times_to_the_next_step(const Run& was, const Run& is) {
+  const auto between = [](const Run& run) -> std::optional<double> {
+    if (const double covered = run.summary->covered.value_or(0.0); covered > 0.0)
+      return mean_ms(run, 1) * (1.0 / covered - 1.0);
+    return std::nullopt;
+  };
+  OfPair times = mean_times(was, is);
+  for (const auto& [time, run] : {std::pair(&times.first, &was), std::pair(&times.second, &is)}) {
+    const std::optional<double> more = between(*run);
+    *time = more ? std::optional(**time + *more) : std::nullopt;
+  }
+  return times;
+}
+
 ComparedRow::Numbers numbers_of(const RowKey& key, const Rounds& base, const Rounds& next, bool exact_memory,
                                 const Limits& limits) {
   ComparedRow::Numbers numbers;
@@ -179,15 +212,15 @@ ComparedRow::Numbers numbers_of(const RowKey& key, const Rounds& base, const Rou
   }
   numbers.pairs = pairs.size();
   const auto noise = limits.noise.find(key);
-  const auto compare = [&](Quantity what, auto known, double limit,
-                           std::vector<double> LogRatios::*of = nullptr) {
+  const auto compare_pairs = [&](Quantity what, auto known_of, double limit,
+                                 std::vector<double> LogRatios::*of = nullptr) {
     ComparedQuantity quantity{.what = what, .limit = limit};
     std::vector<double> before, after, log_ratios;
     bool base_knows = false, next_knows = false;
     for (const auto& [was, is] : pairs) {
-      const std::optional<double> x = known(*was), y = known(*is);
+      const auto [x, y] = OfPair(known_of(*was, *is));
       base_knows = base_knows || x, next_knows = next_knows || y;
-      if (!x || !y || !(*x > 0.0) || !(*y > 0.0)) continue;
+      if (!x || !y || !(*x > 0.0) || !(*y > 0.0) || std::isinf(*x) || std::isinf(*y)) continue;
       before.push_back(*x);
       after.push_back(*y);
       log_ratios.push_back(std::log(*y) - std::log(*x));
@@ -205,16 +238,20 @@ ComparedRow::Numbers numbers_of(const RowKey& key, const Rounds& base, const Rou
     else if (base_knows || next_knows)
       numbers.unknown.push_back(cat(base_knows ? "NEW's " : "BASE's ", name_of(what)));
   };
+  const auto compare = [&](Quantity what, auto known, double limit,
+                           std::vector<double> LogRatios::*of = nullptr) {
+    compare_pairs(
+        what, [&](const Run& was, const Run& is) { return std::pair(known(was), known(is)); }, limit, of);
+  };
   compare(
       Quantity::time, [](const Run& run) { return std::optional(run.summary->median_step_ms); },
       limits.threshold, &LogRatios::time);
   compare(
       Quantity::cycles, [](const Run& run) { return run.summary->cycles; },
       numbers.other_algorithms ? limits.cycles_other_algorithms : limits.cycles, &LogRatios::cycles);
-  compare(
-      Quantity::mean_time,
-      [](const Run& run) { return run.steps.empty() ? std::nullopt : std::optional(mean_step_ms(run)); },
-      std::max(limits.threshold, kMinMeanTimeLimit), &LogRatios::time);
+  const double of_means = std::max(limits.threshold, kMinMeanTimeLimit);
+  compare_pairs(Quantity::mean_time, mean_times, of_means, &LogRatios::time);
+  compare_pairs(Quantity::time_to_next, times_to_the_next_step, of_means, &LogRatios::time);
   compare(
       Quantity::energy, [](const Run& run) { return run.summary->joules; }, limits.energy,
       &LogRatios::energy);
@@ -278,8 +315,9 @@ std::string slower_text(const ComparedQuantity& time, const ComparedQuantity* cy
 double pairs_that_tell(const std::vector<ComparedQuantity>& quantities) {
   double regression = INFINITY, pass = 0.0;  // a regression takes one quantity, a pass all
   for (const ComparedQuantity& one : quantities) {
-    if (!one.change || one.what == Quantity::energy || one.what == Quantity::mean_time) continue;
+    if (!one.change || one.what == Quantity::energy) continue;
     const double to_limit = std::log1p(one.limit) - one.change->log_ratio;
+    if (is_of_means(one.what) && to_limit > 0.0) continue;  // it hinders no PASS
     const double half =
         to_limit > 0.0 ? one.change->hi - one.change->log_ratio : one.change->log_ratio - one.change->lo;
     const double needed = static_cast<double>(one.pairs) * std::pow(half / to_limit, 2);
@@ -305,7 +343,8 @@ std::string undecided_text(const ComparedRow::Numbers& n) {
   for (const Quantity what : {Quantity::cycles, Quantity::memory})
     if (const ComparedQuantity* one = n.find(what); one && !one->change)
       return cat("too few pairs know the ", name_of(what), " of both");
-  const auto above = std::ranges::find_if(n.quantities, &ComparedQuantity::above);
+  const auto above = std::ranges::find_if(
+      n.quantities, [](const ComparedQuantity& one) { return one.above() && one.what != Quantity::energy; });
   if (above == n.quantities.end()) return "the bounds enclose the limit" + advice_of(n);
   const std::string what = above->what == Quantity::time ? "slower" : change_text(*above);
   return above->pairs < kMinCertainPairs
@@ -317,8 +356,8 @@ std::string undecided_text(const ComparedRow::Numbers& n) {
 void judge(ComparedRow& row, bool may_pass) {
   const ComparedRow::Numbers& n = *row.numbers;
   const ComparedQuantity& time = n.time();
-  const ComparedQuantity *cycles = n.find(Quantity::cycles), *mean_time = n.find(Quantity::mean_time),
-                         *energy = n.find(Quantity::energy), *memory = n.find(Quantity::memory);
+  const ComparedQuantity *cycles = n.find(Quantity::cycles), *energy = n.find(Quantity::energy),
+                         *memory = n.find(Quantity::memory);
   const auto regressed = [](const ComparedQuantity* x) { return x && x->above() && x->certain; };
   std::vector<std::string> reasons;
   if (!memory && n.base_bytes > 0 && n.new_bytes > n.base_bytes)  // 0 where BASE did not tell
@@ -328,22 +367,28 @@ void judge(ComparedRow& row, bool may_pass) {
   const bool faster = time.certainly_less;
   if (regressed(&time) || (regressed(cycles) && !faster))
     reasons.push_back(slower_text(time, cycles));
-  else if (regressed(mean_time))
-    reasons.push_back(cat(change_text(*mean_time), ": slow steps that the median hides"));
+  else if (const ComparedQuantity* mean = n.find(Quantity::mean_time); regressed(mean))
+    reasons.push_back(cat(change_text(*mean), time.above() ? "" : ": slow steps that the median hides"));
+  else if (const ComparedQuantity* to_next = n.find(Quantity::time_to_next); regressed(to_next))
+    reasons.push_back(cat(change_text(*to_next), ": it passes between steps"));
   for (const ComparedQuantity* more : {energy, memory})
     if (regressed(more)) reasons.push_back(change_text(*more));
   row.verdict = Verdict::regression;
   if (reasons.empty()) {
     const bool pass =
-        may_pass && time.below() && (!cycles || cycles->below() || faster) && (!memory || memory->below());
+        may_pass && time.below() && (!cycles || cycles->below() || faster) &&
+        std::ranges::none_of(
+            n.quantities, [](const ComparedQuantity& one) { return is_of_means(one.what) && one.above(); }) &&
+        (!memory || memory->below());
     row.verdict = pass ? Verdict::pass : Verdict::inconclusive;
     if (!pass) reasons.push_back(undecided_text(n));
   }
   row.reason = join(reasons, "; ");
 }
 
-/// Sets of each quantity whether it is certainly more, or less, by Holm's test over all of them: one over all
-/// mean times, with a tenth of `alpha`, as slow steps that a median hides are plain, and one over the others.
+/// Sets of each quantity whether it is certainly more, or less, by two tests of Holm's: one of all mean
+/// times, with a tenth of `alpha`, so that looking at them costs the other quantities little, and one of the
+/// others.
 void mark_certain(std::vector<ComparedRow>& rows, double alpha) {
   constexpr double kShareOfMeanTime = 0.1;
   for (const bool of_mean : {false, true}) {
@@ -352,7 +397,7 @@ void mark_certain(std::vector<ComparedRow>& rows, double alpha) {
     for (ComparedRow& row : rows) {
       if (!row.numbers) continue;
       for (ComparedQuantity& quantity : row.numbers->quantities) {
-        if ((quantity.what == Quantity::mean_time) != of_mean) continue;
+        if (is_of_means(quantity.what) != of_mean) continue;
         tested.push_back(&quantity);
         changes.push_back(quantity.change.value_or(PairedChange{}));
       }
@@ -484,31 +529,6 @@ void add_one_sided(std::vector<std::string>& lines, const Run& was, const Run& i
                             ": it was not compared."));
 }
 
-/// What shares of the time from the first step to the last the steps of a row's runs fill, in order; empty
-/// where a run does not tell.
-std::vector<double> covered(const Rounds& rounds) {
-  std::vector<double> shares;
-  for (const auto& [round, run] : rounds) {
-    if (!run->summary->covered) return {};
-    shares.push_back(*run->summary->covered);
-  }
-  std::ranges::sort(shares);
-  return shares;
-}
-
-/// Adds a line where all runs of one side fill more of their time with steps than any of the other: work was
-/// moved into the steps, or out of them.
-void add_moved_work(std::vector<std::string>& lines, const ComparedRow& row, const Rounds& base,
-                    const Rounds& next) {
-  constexpr double kLittle = 0.05;
-  const std::vector<double> was = covered(base), is = covered(next);
-  if (std::min(was.size(), is.size()) < kMinPairs) return;
-  if (is.front() - was.back() > kLittle || was.front() - is.back() > kLittle)
-    lines.push_back(cat(row.variant, ", ", row.workload, ": steps fill ", fixed(median(was) * 100, 0),
-                        " % of BASE's time from the first to the last and ", fixed(median(is) * 100, 0),
-                        " % of NEW's: what is between them was not judged."));
-}
-
 /// A sentence on how far validation losses after the last step are apart; "" where fewer than
 /// kMinCertainPairs pairs have them.
 std::string equality_text(const ComparedRow& row, const Rounds& base, const Rounds& next) {
@@ -532,7 +552,8 @@ const char* name_of(Verdict verdict) {
 }
 
 const char* name_of(Quantity quantity) {
-  constexpr const char* kNames[] = {"time", "cycles", "mean time", "energy", "live memory"};
+  constexpr const char* kNames[] = {"time",   "cycles",     "mean time", "mean time to the next step",
+                                    "energy", "live memory"};
   return kNames[static_cast<size_t>(quantity)];
 }
 
@@ -617,7 +638,6 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
       continue;
     }
     const bool exact = is_exact(*was, ladder), next_exact = is_exact(*is, next_ladder);
-    add_moved_work(of_rows, row, *was, *is);
     if (exact != next_exact)
       of_rows.push_back(cat(row.variant, ", ", row.workload, ": only ", exact ? "BASE" : "NEW",
                             " calls its live memory exact: judged as memory that isn't."));

@@ -44,7 +44,7 @@ inline constexpr size_t kEnoughNoisePairs = 10;
 
 enum class Verdict {
   pass,  // the upper bounds of time, of memory and, unless time is certainly less, of cycles lie below their
-         // limits; exact memory has not grown
+         // limits, no lower bound of a mean time lies above its limit; exact memory has not grown
   regression,    // a lower bound lies above its limit and a change is certain; or exact memory has grown
   inconclusive,  // neither: more pairs would tell
   // Verdicts on runs until a loss, by their seconds to it:
@@ -61,9 +61,14 @@ inline bool undecided(Verdict verdict) {
   return verdict == Verdict::inconclusive || verdict == Verdict::not_told_apart;
 }
 
-/// What is compared: the medians of a step's time and of its cycles, its mean time and energy, and the peak
-/// of live memory where that isn't exact. Mean time and energy can be a REGRESSION, but hinder no PASS.
-enum class Quantity { time, cycles, mean_time, energy, memory };
+/// What is compared: the medians of a step's time and of its cycles; its mean time, and that to the next step
+/// where trainers of a ladder file tell it; its mean energy; and the peak of live memory where that isn't
+/// exact.
+enum class Quantity { time, cycles, mean_time, time_to_next, energy, memory };
+/// Whether a quantity is a mean of times, which hinders a PASS only where it is over its limit.
+inline bool is_of_means(Quantity what) {
+  return what == Quantity::mean_time || what == Quantity::time_to_next;
+}
 /// "time", ...
 const char* name_of(Quantity quantity);
 

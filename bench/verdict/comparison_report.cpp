@@ -14,9 +14,10 @@ bool is_repeated(const Comparison& comparison) {
   return std::ranges::any_of(comparison.rows, [](const ComparedRow& row) { return row.repetition > 0; });
 }
 
-/// Whether a quantity of a row is shown: mean time only where it is over its limit and the median isn't.
+/// Whether a quantity of a row is shown: means of times only where they tell more than the median.
 bool is_shown(const ComparedRow& row, const ComparedQuantity& quantity) {
-  return quantity.what != Quantity::mean_time || (quantity.above() && !row.numbers->time().above());
+  const ComparedQuantity& time = row.numbers->time();
+  return !is_of_means(quantity.what) || (quantity.above() && !(time.above() && time.certain));
 }
 
 /// Whether a row has numbers of a quantity that are shown.
@@ -44,8 +45,8 @@ void add_step_columns(Columns<ComparedRow>& columns, const Comparison& compariso
   add("BASE ms", 5, [](const Numbers& n) { return n.pairs > 0 ? sized(n.time().base) : kNone; });
   add("NEW ms", 6, [](const Numbers& n) { return n.pairs > 0 ? sized(n.time().next) : kNone; });
   const auto any = [&](Quantity what) { return shows(comparison, what); };
-  constexpr Quantity kAll[] = {Quantity::time, Quantity::cycles, Quantity::mean_time, Quantity::energy,
-                               Quantity::memory};
+  constexpr Quantity kAll[] = {Quantity::time,         Quantity::cycles, Quantity::mean_time,
+                               Quantity::time_to_next, Quantity::energy, Quantity::memory};
   const bool several = std::ranges::count_if(kAll, any) > 1;
   for (const Quantity what : kAll) {
     if (!any(what)) continue;
@@ -160,9 +161,9 @@ std::string headline(const Comparison& comparison) {
 std::string step_line(const Comparison& comparison) {
   if (!shows(comparison, Quantity::time)) return "";
   std::vector<std::string> others;
-  for (const Quantity what : {Quantity::mean_time, Quantity::energy})
-    if (shows(comparison, what)) others.push_back(cat("of ", name_of(what), ", mean steps"));
-  if (shows(comparison, Quantity::memory)) others.emplace_back("of live memory, peaks");
+  for (const Quantity what : {Quantity::mean_time, Quantity::time_to_next, Quantity::energy})
+    if (shows(comparison, what)) others.push_back(cat(name_of(what), ": mean steps"));
+  if (shows(comparison, Quantity::memory)) others.emplace_back("live memory: peaks");
   return cat(
       "Change: mean over pairs of log(NEW / BASE) of the runs' median steps",
       others.empty() ? "" : cat(" (", join(others, "; "), ")"), ", over 0 where NEW takes more. ",
@@ -352,7 +353,7 @@ Json to_json(const Comparison& comparison) {
       add_change(item, n->time(), "p_slower");
       for (const auto& [what, key] :
            {std::pair(Quantity::cycles, "cycles"), std::pair(Quantity::mean_time, "mean_ms"),
-            std::pair(Quantity::energy, "joules")})
+            std::pair(Quantity::time_to_next, "to_next_ms"), std::pair(Quantity::energy, "joules")})
         if (const ComparedQuantity* quantity = n->find(what)) {
           item[key] = {{"base", quantity->base}, {"new", quantity->next}};
           add_change(item[key], *quantity, "p_more");
