@@ -169,32 +169,21 @@ double mean_ms(const Run& run, size_t first) {
   return mean;
 }
 
-using OfPair = std::pair<std::optional<double>, std::optional<double>>;
-
-/// The mean times of a pair, in ms: of all steps from the first that one of the two runs timed, so that a
-/// run that settles late has its slow steps counted.
-OfPair mean_times(const Run& was, const Run& is) {
-  const auto first_timed = [](const Run& run) {
-    return static_cast<size_t>(std::ranges::find(run.steps, false, &Step::warmup) - run.steps.begin());
-  };
-  const size_t first = std::min(first_timed(was), first_timed(is));
-  return {mean_ms(was, first), mean_ms(is, first)};
+/// The mean ms from the begin of a step to that of the next, where the run tells how much of the time its
+/// steps cover.
+std::optional<double> ms_to_next(const Run& run, size_t first) {
+  const double covered = run.summary->covered.value_or(0.0);
+  if (!(covered > 0.0)) return std::nullopt;
+  return mean_ms(run, first) + mean_ms(run, 1) * (1.0 / covered - 1.0);
 }
 
-/// The mean times of a pair from the begin of a step to that of the next, in ms, where a run tells how much
-/// of its time its steps cover.
-OfPair times_to_the_next_step(const Run& was, const Run& is) {
-  const auto between = [](const Run& run) -> std::optional<double> {
-    if (const double covered = run.summary->covered.value_or(0.0); covered > 0.0)
-      return mean_ms(run, 1) * (1.0 / covered - 1.0);
-    return std::nullopt;
+/// The first step that one of the two runs of a pair timed, from which means of both are taken: so the slow
+/// steps of a run that settles late count.
+size_t first_timed(const Run& was, const Run& is) {
+  const auto timed = [](const Run& run) {
+    return std::ranges::find(run.steps, false, &Step::warmup) - run.steps.begin();
   };
-  OfPair times = mean_times(was, is);
-  for (const auto& [time, run] : {std::pair(&times.first, &was), std::pair(&times.second, &is)}) {
-    const std::optional<double> more = between(*run);
-    *time = more ? std::optional(**time + *more) : std::nullopt;
-  }
-  return times;
+  return static_cast<size_t>(std::min(timed(was), timed(is)));
 }
 
 ComparedRow::Numbers numbers_of(const RowKey& key, const Rounds& base, const Rounds& next, bool exact_memory,
@@ -212,13 +201,14 @@ ComparedRow::Numbers numbers_of(const RowKey& key, const Rounds& base, const Rou
   }
   numbers.pairs = pairs.size();
   const auto noise = limits.noise.find(key);
-  const auto compare_pairs = [&](Quantity what, auto known_of, double limit,
-                                 std::vector<double> LogRatios::*of = nullptr) {
+  const auto compare = [&](Quantity what, auto known, double limit,
+                           std::vector<double> LogRatios::*of = nullptr) {
     ComparedQuantity quantity{.what = what, .limit = limit};
     std::vector<double> before, after, log_ratios;
     bool base_knows = false, next_knows = false;
     for (const auto& [was, is] : pairs) {
-      const auto [x, y] = OfPair(known_of(*was, *is));
+      const size_t first = first_timed(*was, *is);
+      const std::optional<double> x = known(*was, first), y = known(*is, first);
       base_knows = base_knows || x, next_knows = next_knows || y;
       if (!x || !y || !(*x > 0.0) || !(*y > 0.0) || std::isinf(*x) || std::isinf(*y)) continue;
       before.push_back(*x);
@@ -238,27 +228,24 @@ ComparedRow::Numbers numbers_of(const RowKey& key, const Rounds& base, const Rou
     else if (base_knows || next_knows)
       numbers.unknown.push_back(cat(base_knows ? "NEW's " : "BASE's ", name_of(what)));
   };
-  const auto compare = [&](Quantity what, auto known, double limit,
-                           std::vector<double> LogRatios::*of = nullptr) {
-    compare_pairs(
-        what, [&](const Run& was, const Run& is) { return std::pair(known(was), known(is)); }, limit, of);
-  };
   compare(
-      Quantity::time, [](const Run& run) { return std::optional(run.summary->median_step_ms); },
+      Quantity::time, [](const Run& run, size_t) { return std::optional(run.summary->median_step_ms); },
       limits.threshold, &LogRatios::time);
   compare(
-      Quantity::cycles, [](const Run& run) { return run.summary->cycles; },
+      Quantity::cycles, [](const Run& run, size_t) { return run.summary->cycles; },
       numbers.other_algorithms ? limits.cycles_other_algorithms : limits.cycles, &LogRatios::cycles);
   const double of_means = std::max(limits.threshold, kMinMeanTimeLimit);
-  compare_pairs(Quantity::mean_time, mean_times, of_means, &LogRatios::time);
-  compare_pairs(Quantity::time_to_next, times_to_the_next_step, of_means, &LogRatios::time);
   compare(
-      Quantity::energy, [](const Run& run) { return run.summary->joules; }, limits.energy,
+      Quantity::mean_time, [](const Run& run, size_t first) { return std::optional(mean_ms(run, first)); },
+      of_means, &LogRatios::time);
+  compare(Quantity::time_to_next, ms_to_next, of_means, &LogRatios::time);
+  compare(
+      Quantity::energy, [](const Run& run, size_t) { return run.summary->joules; }, limits.energy,
       &LogRatios::energy);
   if (!exact_memory) {
     compare(
         Quantity::memory,
-        [](const Run& run) {
+        [](const Run& run, size_t) {
           const auto bytes = static_cast<double>(run.summary->memory.live_peak);
           return bytes > 0.0 ? std::optional(bytes) : std::nullopt;
         },
