@@ -292,6 +292,7 @@ TEST(Comparison, WhatPassesBetweenStepsIsJudgedToo) {
   EXPECT_EQ(covering(0.95, 0.95, 1.0).compared().rows[0].verdict, Verdict::pass);
   const Comparison moved = covering(1.0, 0.5, 0.5).compared();
   EXPECT_EQ(moved.rows[0].verdict, Verdict::pass) << "half of each step is beside it now";
+  ASSERT_NE(moved.rows[0].numbers->find(Quantity::time_to_next), nullptr);
   EXPECT_NEAR(moved.rows[0].numbers->find(Quantity::time_to_next)->next, 40.0, 0.1);
   Pair alone = covering(0.95, 0.7, 1.0);
   for (stepladder::Run& run : alone.base.runs) run.summary->covered.reset();

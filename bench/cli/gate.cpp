@@ -349,8 +349,8 @@ int gate(GateOptions& options) {
   }
   if (options.repeat > 1) comparison.notes.push_back(tally(comparison.rows));
   const auto of_other_batch = [&](const Rung& rung) {
-    const Rung *was = base_contender.ladder.listed(rung.name), *is = next_contender.ladder.listed(rung.name);
-    return was && is && was->batch != is->batch;
+    const Rung* was = base_contender.ladder.listed(rung.name);  // `rung` is NEW's
+    return was && was->batch != rung.batch;
   };
   if (base_contender.ladder.workload != next_contender.ladder.workload ||
       std::ranges::any_of(rungs, of_other_batch))

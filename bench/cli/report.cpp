@@ -206,10 +206,8 @@ class Given {
   }
   /// The name of a part, with its file's where an earlier file has such a part of the same device.
   std::string told_apart(const Part& part, const std::string& file) {
-    Results on;
-    on.context =
-        part.profile.is_null() ? part.results.context : part.profile.value("context", Json::object());
-    return parts_.insert({on.device_model(), part.name}).second ? part.name : cat(part.name, " of ", file);
+    const bool first = parts_.insert({part.results.device_model(), part.name}).second;
+    return first ? part.name : cat(part.name, " of ", file);
   }
   void add(const std::string& path, const std::string& name, Part& part) {
     if (!part.name.empty() && (!part.skipped.empty() || part.exit_code.value_or(0) != 0))

@@ -189,14 +189,18 @@ size_t first_timed(const Run& was, const Run& is) {
 ComparedRow::Numbers numbers_of(const RowKey& key, const Rounds& base, const Rounds& next, bool exact_memory,
                                 const Limits& limits) {
   ComparedRow::Numbers numbers;
-  std::vector<std::pair<const Run*, const Run*>> pairs;
+  struct RunPair {
+    const Run *was, *is;
+    size_t first;  // the step from which means are taken
+  };
+  std::vector<RunPair> pairs;
   for (const auto& [run, other] : pairs_of(next, base)) {
     const char* was = other->disturbance();
     if (const std::string disturbance = *was ? was : run->disturbance(); !disturbance.empty()) {
       if (numbers.disturbed++ == 0) numbers.disturbance = disturbance;
       continue;
     }
-    pairs.emplace_back(other, run);
+    pairs.push_back({other, run, first_timed(*other, *run)});
     numbers.other_algorithms = numbers.other_algorithms || other_algorithms(*other->summary, *run->summary);
   }
   numbers.pairs = pairs.size();
@@ -206,8 +210,7 @@ ComparedRow::Numbers numbers_of(const RowKey& key, const Rounds& base, const Rou
     ComparedQuantity quantity{.what = what, .limit = limit};
     std::vector<double> before, after, log_ratios;
     bool base_knows = false, next_knows = false;
-    for (const auto& [was, is] : pairs) {
-      const size_t first = first_timed(*was, *is);
+    for (const auto& [was, is, first] : pairs) {
       const std::optional<double> x = known(*was, first), y = known(*is, first);
       base_knows = base_knows || x, next_knows = next_knows || y;
       if (!x || !y || !(*x > 0.0) || !(*y > 0.0) || std::isinf(*x) || std::isinf(*y)) continue;
@@ -373,28 +376,23 @@ void judge(ComparedRow& row, bool may_pass) {
   row.reason = join(reasons, "; ");
 }
 
-/// Sets of each quantity whether it is certainly more, or less, by two tests of Holm's: one of all mean
-/// times, with a tenth of `alpha`, so that looking at them costs the other quantities little, and one of the
-/// others.
-void mark_certain(std::vector<ComparedRow>& rows, double alpha) {
-  constexpr double kShareOfMeanTime = 0.1;
-  for (const bool of_mean : {false, true}) {
-    std::vector<ComparedQuantity*> tested;
-    std::vector<PairedChange> changes;
-    for (ComparedRow& row : rows) {
-      if (!row.numbers) continue;
-      for (ComparedQuantity& quantity : row.numbers->quantities) {
-        if (is_of_means(quantity.what) != of_mean) continue;
-        tested.push_back(&quantity);
-        changes.push_back(quantity.change.value_or(PairedChange{}));
-      }
+/// Sets whether a quantity is certainly more, or less, by Holm's test over all mean times or, without
+/// `of_means`, over all others.
+void mark_certain(std::vector<ComparedRow>& rows, bool of_means, double alpha) {
+  std::vector<ComparedQuantity*> tested;
+  std::vector<PairedChange> changes;
+  for (ComparedRow& row : rows) {
+    if (!row.numbers) continue;
+    for (ComparedQuantity& quantity : row.numbers->quantities) {
+      if (is_of_means(quantity.what) != of_means) continue;
+      tested.push_back(&quantity);
+      changes.push_back(quantity.change.value_or(PairedChange{}));
     }
-    const double share = alpha * (of_mean ? kShareOfMeanTime : 1.0 - kShareOfMeanTime);
-    const std::vector<bool> more = certain_by(changes, share, &PairedChange::p_slower),
-                            less = certain_by(changes, share, &PairedChange::p_faster);
-    for (size_t i = 0; i < tested.size(); ++i)
-      tested[i]->certain = more[i], tested[i]->certainly_less = less[i];
   }
+  const std::vector<bool> more = certain_by(changes, alpha, &PairedChange::p_slower),
+                          less = certain_by(changes, alpha, &PairedChange::p_faster);
+  for (size_t i = 0; i < tested.size(); ++i)
+    tested[i]->certain = more[i], tested[i]->certainly_less = less[i];
 }
 
 // ---- learning
@@ -584,7 +582,7 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
   const auto common = static_cast<double>(
       std::ranges::count_if(keys, [&](const RowKey& key) { return before.find(key) && after.find(key); }));
   const Ladder ladder = ladder_of(base), next_ladder = ladder_of(next);  // NEW's ladder sets no limit
-  std::vector<std::string> other_tolerances, not_shown, better, one_sided, of_rows, equalities;
+  std::vector<std::string> other_tolerances, not_shown, better, one_sided, equalities;
   std::string fixed_order;
   for (const auto& [side, results] : {std::pair("BASE", &base), std::pair("NEW", &next)})
     if (has_fixed_order(*results))
@@ -626,8 +624,8 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
     }
     const bool exact = is_exact(*was, ladder), next_exact = is_exact(*is, next_ladder);
     if (exact != next_exact)
-      of_rows.push_back(cat(row.variant, ", ", row.workload, ": only ", exact ? "BASE" : "NEW",
-                            " calls its live memory exact: judged as memory that isn't."));
+      one_sided.push_back(cat(row.variant, ", ", row.workload, ": only ", exact ? "BASE" : "NEW",
+                              " calls its live memory exact: judged as memory that isn't."));
     row.numbers = numbers_of(key, *was, *is, exact && next_exact, limits);
     if (const std::string text = equality_text(row, *was, *is); !text.empty()) equalities.push_back(text);
     if (row.numbers->pairs == 0 && row.numbers->disturbed > 0) {
@@ -638,7 +636,9 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
     }
   }
 
-  mark_certain(comparison.rows, limits.alpha);
+  constexpr double kShareOfMeans = 0.1;  // little, so that they cost the other quantities little
+  mark_certain(comparison.rows, false, limits.alpha * (1.0 - kShareOfMeans));
+  mark_certain(comparison.rows, true, limits.alpha * kShareOfMeans);
   for (ComparedRow& row : comparison.rows)
     if (row.numbers) judge(row, limits.may_pass);
   judge_learning(comparison.rows, limits.alpha);
@@ -660,7 +660,6 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
                                    ": losses are certainly under BASE's by more than the tolerance. Does NEW "
                                    "still train on the same task?"));
   append(comparison.notes, one_sided);
-  append(comparison.notes, of_rows);
   append(comparison.notes, equalities);
   for (const ComparedRow& row : comparison.rows) {
     if (!row.numbers) continue;
