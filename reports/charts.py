@@ -348,8 +348,9 @@ def draw_ablation(data: Results):
 
 # A chart takes results and returns a figure, or what is missing for it; its docstring is the caption on the page. The
 # page shows charts in this order, but the leading one first.
-CHARTS = {"ladder": draw_ladder, **charts_ladder.CHARTS, "energy": draw_energy, "ablation": draw_ablation,
-          **charts_to_loss.CHARTS, **charts_sweep.CHARTS, **charts_profile.CHARTS, "steps": draw_steps, "loss": draw_loss, **history.CHARTS}
+CHARTS = {"ladder": draw_ladder, "waterfall": charts_ladder.draw_waterfall, **charts_to_loss.CHARTS, **charts_ladder.CHARTS,
+          "energy": draw_energy, "ablation": draw_ablation, **charts_sweep.CHARTS, **charts_profile.CHARTS,
+          "steps": draw_steps, "loss": draw_loss, **history.CHARTS}
 
 
 def say_diverged(data: Results) -> str:

@@ -79,12 +79,14 @@ def render(page: dict, results: list[Results], everything: Results, drawn: dict[
     measured += [(one.name or "a profile", {one.rung: one.source_hash}) for one in everything.profiles]
     traced = sorted(everything.profiles, key=lambda one: ([*sources.LADDER, one.rung].index(one.rung), one.place))
     shown = _charts(drawn, captions)
-    diffs = {row.rung: row.diff for workload in everything.workloads for row in workload.rows if row.diff}
+    diffs = {}
+    for workload in everything.workloads:
+        diffs.setdefault(workload.ladder, {}).update({row.rung: row.diff for row in workload.rows if row.diff})
     return TEMPLATES.get_template("page.html").render(
         page=page, device=", ".join(devices), stale=stale(measured), charts=shown,
         leading=next((chart for chart in shown if chart.svg), None),
         gpu=gpu_ladder() if everything.emulated else None,
-        diffs={rung: diffs[rung] for rung in everything.rungs if rung in diffs},
+        diffs={ladder: {rung: of[rung] for rung in everything.rungs if rung in of} for ladder, of in diffs.items() if of},
         profiles=list(zip(page["profiles"], map(timeline.figure, traced))),  # which the page has in the same order
         **published_numbers(results, everything.profiles))
 

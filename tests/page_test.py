@@ -163,7 +163,7 @@ class Page(unittest.TestCase):
         def warnings(count):
             nothing = {"heading": "", "sentences": [], "facts": [], "tables": [], "notes": [], "legend": ""}
             section = nothing | {"notes": [{"warning": True, "text": f"warning {i}"} for i in range(count)]}
-            file = {"name": "a", "about": "", "called": "a", "device": "GPU", "main": True, "gist": "Fastest", "section": section,
+            file = {"name": "a", "about": "", "called": "a", "ladder": "", "device": "GPU", "main": True, "gist": "Fastest", "section": section,
                     "environment": nothing, "sources": {}}
             told = {"title": "", "mixed": False, "by_device": nothing, "horizons": nothing, "trials": [], "gains": {}, "files": [file],
                     "profiles": []}
@@ -221,11 +221,23 @@ class Page(unittest.TestCase):
                                                          ("02_tf32", "00_fp32_baseline", ["--tf32"], {"A": "2"}))]
         rungs.append({"name": "01_causal_mask", "parent": "02_tf32", "changes": "all", "command": ["true"]})
         html = page_of(of_ones_own(sample(), rungs))
-        self.assertEqual(re.findall('<details id="diff-(.*?)"', html), ["02_tf32", "01_causal_mask"])
+        self.assertEqual(re.findall('<details id="diff-(.*?)"', html), ["mine-02_tf32", "mine-01_causal_mask"])
         section = Tags(html[html.index('id="diffs"'):html.index('id="how"')]).text
         for part in ("3 lines against 00_fp32_baseline", "-A=1", "+A=2", " train.py", "+--tf32"):
             self.assertIn(part, section)
-        self.assertIn(("a", {"href": "#diff-02_tf32"}), Tags(html).tags)
+        self.assertIn(("a", {"href": "#diff-mine-02_tf32"}), Tags(html).tags)
+
+    def test_rungs_of_one_name_on_two_ladders_have_each_its_diff_and_gain(self):
+        rungs = [{"name": name, "parent": parent, "changes": "it", "command": ["train.py", name]}
+                 for name, parent in (("00_fp32_baseline", None), ("02_tf32", "00_fp32_baseline"))]
+        other = of_ones_own(at(named("other.json", sample((4,))), {"02_tf32": 10.0}), rungs)
+        other["runs"] = [item for item in other["runs"] if item["variant"] in ("00_fp32_baseline", "02_tf32")]
+        html = page_of(sample(), other)
+        found = {name: Tags(text).text for name, text in re.findall(r'<details id="diff-(.*?)">(.*?)</details>', html, re.DOTALL)}
+        self.assertIn("lines against 01_causal_mask, 2.29x", found["02_tf32"])
+        self.assertIn("2 lines against 00_fp32_baseline, 4.", found["mine-02_tf32"])
+        self.assertNotIn("train.py", found["02_tf32"])
+        self.assertEqual(html.count('href="#diff-02_tf32"'), html.count('href="#diff-mine-02_tf32"'), 1)
 
     def test_the_diff_of_a_trainer_of_ours_on_another_ladder_is_its_file_s(self):
         rungs = [{"name": name, "parent": parent, "changes": "it", "command": [f"{{bin}}/{program}", "{arguments}"]}
@@ -522,6 +534,24 @@ class Together(unittest.TestCase):
         diverged = failing(beside(12.0, name="loss.json"), "fp8", "diverged", "step 10: 0.03 apart")
         self.assertIn("; fp8 diverged in loss.json", tile(sample(), beside(10.0), diverged)[1])
 
+    def test_the_rung_soonest_at_a_loss_is_in_the_answer_of_times_with_the_largest_factor(self):
+        def learned(name, seconds):
+            data = named(name, sample((4,)))
+            data["runs"] = [item for item in data["runs"] if item["variant"] in seconds]
+            for item in data["runs"]:
+                ms = [1e3 * seconds[item["variant"]] / len(item["steps"]["step_ms"])] * len(item["steps"]["step_ms"])
+                item["steps"]["step_ms"], item["summary"]["first_step_ms"] = ms, ms[0]
+            return until_loss(data)
+
+        def tile(*datas):
+            return next(((title, more) for title, (_, more) in tiles_of(page_of(*datas)).items() if title.startswith("To a loss")), None)
+
+        less, more = (learned(name, {"00_fp32_baseline": 8.0, "02_tf32": took}) for name, took in (("less.json", 4.0), ("more.json", 2.0)))
+        self.assertEqual(tile(sample(), less, more),
+                         ("To a loss of 7: 02_tf32", "4.00x sooner than 00_fp32_baseline; measured in more.json"))
+        self.assertIsNone(tile(sample()))
+        self.assertIsNone(tile(sample(), learned("no.json", {"00_fp32_baseline": 4.0, "02_tf32": 8.0})), "none sooner than the first")
+
     def test_the_answer_says_where_its_rung_diverged(self):
         def tile(*datas):
             return tiles_of(page_of(*datas))["Against the baseline"][1]
@@ -741,7 +771,8 @@ class Renewed(unittest.TestCase):
 
     def test_measurements_of_the_ladder_of_learning_lead_with_its_time_to_a_loss(self):
         with tempfile.TemporaryDirectory() as folder:
-            done = stepladder(Path(folder), "report", REPORTS / "h200/control/learning.jsonl.gz", "--out", "out", python="true")
+            parts = (f"{REPORTS}/h200/results.jsonl.gz:learning{part}" for part in ("_steps", "_beside", "_peers", ""))
+            done = stepladder(Path(folder), "report", *parts, "--out", "out", python="true")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertRegex(Path(folder, "out/summary.md").read_text(), r"^# Stepladder\n\n## learning: .*\n\nSoonest at a loss of 3: ")
 
@@ -774,7 +805,6 @@ class Renewed(unittest.TestCase):
             self.assertAlmostEqual(step, row["median_step_ms"]["value"], delta=0.051, msg=trainer)
             self.assertAlmostEqual(joules, row["joules"]["value"], delta=0.051, msg=trainer)
 
-        results = {part["name"]: part["result"].get("variants") for part in kept.parts(REPORTS / "h200/control/learning.jsonl.gz")}
         learned = {row["variant"]: row["to_loss"] for part in ("learning_beside", "learning") for row in results[part]}
         taught = rows("changes the algorithm instead", "**[The page]")
         self.assertEqual(len(taught), 5)

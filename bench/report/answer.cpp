@@ -303,6 +303,26 @@ std::optional<BesideLadder> fastest_beside(const std::vector<NamedFindings>& fil
   return *least;
 }
 
+/// The rung that reached a loss sooner than its file's first rung by the largest factor, in the files beside
+/// the one that a page leads with.
+std::optional<Fact> soonest_beside(const std::vector<NamedFindings>& files, bool ratios_only) {
+  const NamedFindings* in = nullptr;
+  const ResultRow* best = nullptr;
+  const auto factor = [](const ResultRow& row) { return row.to_loss()->first->seconds.value; };
+  for (const NamedFindings& named : files) {
+    const ResultRow* row = loss_asked(*named.file) ? soonest(named.file->rows) : nullptr;
+    if (!row || !row->to_loss()->first || row->to_loss()->first->against == row->variant) continue;
+    if (!best || factor(*row) > factor(*best)) in = &named, best = row;
+  }
+  if (!best) return std::nullopt;
+  const TimeToLoss& took = *best->to_loss();
+  const std::string sooner = fixed(factor(*best), 2) + "x sooner";
+  return Fact{
+      cat("To a loss of ", number_text(took.loss), ": ", best->variant),
+      ratios_only ? sooner : sized(took.seconds.value) + " s",
+      cat(ratios_only ? "" : sooner + " ", "than ", took.first->against, "; measured in ", in->called)};
+}
+
 }  // namespace
 
 std::optional<double> loss_asked(const Findings& file) {
@@ -444,6 +464,7 @@ std::vector<Fact> facts_of(const NamedFindings& one, const std::vector<NamedFind
                      cat(join(ratios, ", "), named->file == one.file ? "" : "; measured in " + named->called,
                          diverged_in(row->variant, all))});
   }
+  if (const auto learned = soonest_beside(others, ratios_only)) facts.push_back(*learned);
   const ResultRow* lowest = n.baseline ? file.find(n.baseline->against, best->workload) : nullptr;
   const ResultRow* counterpart = file.find("pytorch/" + best->variant, best->workload);
   const auto live = [](const ResultRow* row) {

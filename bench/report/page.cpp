@@ -148,23 +148,29 @@ Section devices_beside_each_other(const std::vector<std::vector<const MeasuredFi
   return {};
 }
 
-/// Each rung's speed-up over the rung before it, as text: on the first workload of the files if the rung has
-/// one there, else on the first workload where it has one, with that workload's name.
+/// The name of a file's ladder, "" for the ladder of time.
+std::string ladder_of(const MeasuredFile& file) {
+  const Ladder& ladder = file.findings.ladder;
+  return ladder.usual() ? "" : ladder.name;
+}
+
+/// Each rung's speed-up over the rung before it, as text, by ladder: on the first workload of the files if
+/// the rung has one there, else on the first workload where it has one, with that workload's name.
 Json gains_of(const std::vector<MeasuredFile>& files) {
   std::string first;
-  std::map<std::string, const ResultRow*> known;
+  std::map<std::pair<std::string, std::string>, const ResultRow*> known;
   for (const MeasuredFile& file : files)
     for (const ResultRow& row : file.findings.rows) {
       if (!is_rung(row)) continue;
       if (first.empty()) first = row.workload;
       if (!row.numbers || !row.numbers->previous) continue;
-      const auto [there, is_new] = known.emplace(row.variant, &row);
+      const auto [there, is_new] = known.emplace(std::pair(ladder_of(file), row.variant), &row);
       if (!is_new && row.workload == first && there->second->workload != first) there->second = &row;
     }
   Json gains = Json::object();
   for (const auto& [rung, row] : known)
-    gains[rung] = cat(fixed(row->numbers->previous->ratio.value, 2), "x",
-                      row->workload == first ? "" : " on " + row->workload);
+    gains[rung.first][rung.second] = cat(fixed(row->numbers->previous->ratio.value, 2), "x",
+                                         row->workload == first ? "" : " on " + row->workload);
   return gains;
 }
 
@@ -249,6 +255,7 @@ Json page_json(const std::vector<MeasuredFile>& files, std::vector<TracedFile> p
       page["files"].push_back({{"name", file->name},
                                {"about", file->about},
                                {"called", called(*file)},
+                               {"ladder", ladder_of(*file)},
                                {"device", file->device()},
                                {"main", !main},
                                {"gist", mixed ? cat(file->device(), ": ", gist) : gist},
@@ -310,9 +317,11 @@ std::string tables_markdown(const std::vector<MeasuredFile>& files) {
     if (!table.empty()) text += table.markdown(kLeast) + "\n";
   };
   const auto first = std::ranges::find_if(main.findings.rows, is_rung);
-  for (const MeasuredFile* file : here)
-    add(to_loss_table(placed(file->findings, [](const ResultRow& row) { return row.to_loss() != nullptr; }),
+  const auto to_loss = [&](const MeasuredFile& file) {
+    add(to_loss_table(placed(file.findings, [](const ResultRow& row) { return row.to_loss() != nullptr; }),
                       false));
+  };
+  to_loss(main);
   add(rows_table(
       placed(main.findings,
              [&](const ResultRow& row) { return is_rung(row) && row.workload == first->workload; }),
@@ -320,6 +329,7 @@ std::string tables_markdown(const std::vector<MeasuredFile>& files) {
   add(groups_table(main.findings.groups));
   if (!once.empty()) add(rows_table(once, false));
   for (const MeasuredFile* file : here) {
+    if (file != &main) to_loss(*file);
     add(ablations_table(file->findings, false));
     add(interactions_table(file->findings.pairs));
   }
