@@ -310,6 +310,9 @@ TEST_F(ProfileCli, PhasesOfARealStepSumToIt) {
     EXPECT_EQ(p["steps"], 2);
     EXPECT_EQ(p["config"]["B"], 2);
     EXPECT_GT(p["untraced_step_ms"], 0.0);
+    const std::string text = read_file(folder_ / "profile.json");
+    const Json end = parse_json(text.substr(text.rfind('\n', text.size() - 2) + 1));
+    EXPECT_GT(end["wall_s"], 5e-3 * p["untraced_step_ms"].get<double>()) << "of all five steps";
     EXPECT_EQ(p["timeline"].front()["phase"], "data");
     EXPECT_GT(p["timeline"].size(), p["phases"].size());
     double sum = 0.0;

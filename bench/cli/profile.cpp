@@ -153,6 +153,9 @@ int trace(ProfileOptions& options) {
                    ? ", which may take minutes; a smaller --model, --seq or --batch is faster"
                    : ""));
   const Json context = machine_context(probe);
+  std::optional<ResultsFile> out;  // open from here on: its time is that of the profile
+  if (!options.out.empty())
+    out.emplace(options.out, context, Json::object(), Existing::overwrite, options.part);
   Progress progress(1);
   progress.start(rung.name, 0, workload.steps);
   const Run run = run_program(workload, [&](const Step& step) { progress.step(step); });
@@ -178,10 +181,9 @@ int trace(ProfileOptions& options) {
                 : options.format == "markdown" ? section_of_profile(file).markdown(1)
                                                : section_of_profile(file).terminal(options.wide))
             << std::flush;
-  if (!options.out.empty()) {
-    ResultsFile out(options.out, context, Json::object(), Existing::overwrite, options.part);
-    out.add_profile(file["profile"]);
-    out.finish();
+  if (out) {
+    out->add_profile(file["profile"]);
+    out->finish();
   }
   if (!uncounted) return kExitOk;
   notice(cat("error: ", uncounted->what()));

@@ -35,9 +35,8 @@ Section horizons_of(const std::vector<MeasuredFile>& files);
 /// devices; the first file of a device is its main one. Each has a section of what was measured, and one of
 /// what it was measured on.
 ///   {"title", "mixed", "by_device": section, "horizons": section, "gains": {ladder: {rung: text}},
-///    "files": [{"name", "about", "called", "ladder", "device", "main", "gist", "section", "environment":
-///    section,
-///               "sources": {rung: hash}}],
+///    "files": [{"name", "about", "called", "ladder", "device", "main", "gist", "section",
+///               "environment": section, "sources": {rung: hash}}],
 ///    "profiles": [{"name", "rung", "section"}]}
 /// Profiles come in the order of the ladder, and are left out where there are several devices, which don't
 /// compare.
