@@ -320,7 +320,7 @@ def interrupted(program: Program) -> Files:
 
 
 CASES: dict[str, Callable[[Program], Files]] = {
-    "h200": campaign("h200", ("ladder", "csv"), ("to_loss", "csv"), ("devices_independent", "csv"),
+    "h200": campaign("h200", ("ladder", "csv"), ("learning", "csv"), ("devices_independent", "csv"),
                      ("ladder", "googlebenchmark")),
     "h100": campaign("h100", ("loss", "csv"), ("ablations", "googlebenchmark")), "both": both,
     "gate": gate, "history": history, "profile": profile, "interrupted": interrupted,

@@ -1844,7 +1844,10 @@ TEST_F(HarnessCliCampaign, RefusesAPlanThatMakesNoSenseBeforeAnyRun) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "sub"));
   const Outcome ours = stepladder("campaign --backend cpu --dry-run");
   EXPECT_TRUE(ended(ours, 0, {}, {"days", "--parts", "--plan"}));
-  EXPECT_FALSE(has(ours.out, "H200")) << "that measured another model: " << ours.out;
+  EXPECT_TRUE(has(ours.out, "beside its peers\n  unknown how long\n  stepladder"))
+      << "the H200's measured another model: " << ours.out;
+  EXPECT_TRUE(has(ours.out, "in PyTorch\n  unknown how long; on an NVIDIA H200 "))
+      << "a preset of its own, the same everywhere: " << ours.out;
   EXPECT_TRUE(has(ours.out, "stepladder profile 00 --preset")) << "a CPU has no --counters: " << ours.out;
   const std::string as_kept = "campaign --backend cpu --preset gpu-quick --dry-run --parts energy_16";
   const std::string alone = stepladder(as_kept).out, beside = stepladder(as_kept + " --peer pytorch").out;

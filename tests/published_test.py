@@ -51,8 +51,9 @@ def columns(one):
 
 
 FILE = published.ROOT / "reports/h200/results.jsonl.gz"
-PROFILE = profiles.read(FILE, next(part["result"] for part in kept.parts(FILE) if part["name"] == "profile_13"))
-COUNTED = replace(PROFILE, counters=dict(zip(profiles.COUNTERS, (64 * 2**30, 32 * 2**30, 256 * 2**30, 4e9))))
+TRACED = profiles.read(FILE, next(part["result"] for part in kept.parts(FILE) if part["name"] == "profile_13"))
+PROFILE = replace(TRACED, counters={})
+COUNTED = replace(TRACED, counters=dict(zip(profiles.COUNTERS, (64 * 2**30, 32 * 2**30, 256 * 2**30, 4e9))))
 GUNTON = ("gunton-2024-07", "Step time on an A100")
 
 
