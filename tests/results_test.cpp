@@ -837,6 +837,11 @@ TEST_F(ResultsFileTest, PartsAreStartedResumedAndOverwrittenEachByItself) {
   EXPECT_TRUE(says(input_error([&] { load_results(path_ + ":c"); }), {path_, "\"c\"", ":b"}));
 }
 
+TEST_F(ResultsFileTest, WhoNamesAPartOfAFileWithoutPartsIsToldToNameTheFile) {
+  open(Existing::refuse)->add(make_run("01_causal_mask", 0, 20));
+  EXPECT_TRUE(says(input_error([&] { load_results(path_ + ":c"); }), {"\"c\"", "give " + path_}));
+}
+
 TEST_F(ResultsFileTest, ASkippedPartIsBegunOnceItCanBe) {
   open_part("a", Existing::resume)->skip("needs 2 devices");
   EXPECT_EQ(load_parts(path_).at(0).skipped, "needs 2 devices");

@@ -113,7 +113,9 @@ std::string not_ours(const Json& json) {
 /// Advice to name one of a file's parts: "name one, such as FILE:ladder (others: energy_16)".
 std::string naming(const std::string& path, const std::vector<Part>& parts) {
   std::vector<std::string> names;
-  for (const Part& part : parts) names.push_back(printable(part.name, 60));
+  for (const Part& part : parts)
+    if (!part.name.empty()) names.push_back(printable(part.name, 60));
+  if (names.empty()) return cat("none of its parts has a name, give ", path);
   const std::string first = cat("name one, such as ", path, ":", names.front());
   names.erase(names.begin());
   return names.empty() ? first : cat(first, " (others: ", join(names, ", "), ")");
