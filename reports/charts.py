@@ -109,7 +109,7 @@ def draw_by_rung(data: Results, workloads: list[Workload], quantity: Quantity, t
 
 
 def draw_ladder(data: Results):
-    """Median step time of each rung with its interval; a rung that failed is its reason, never a bar."""
+    """Median step time of each rung with its interval. A rung that failed has its reason in place of a bar."""
     workloads = data.ladders()
     if not workloads:
         return None

@@ -53,8 +53,8 @@ def _bracket_groups(ax, workload: Workload) -> None:
 
 
 def draw_waterfall(data: Results):
-    """Each rung multiplies what the rung before it reached, by as much as the ladder's table says; of a trainer beside
-    the ladder that is the one it changes. The axis is logarithmic, so equal lengths are equal gains; a rung that costs
+    """Each bar is a rung's gain over the rung before, or of a trainer beside the ladder over the one that it changes; gains
+    multiply to the total beside them. The axis is logarithmic, so equal lengths are equal gains; a rung that costs
     time is orange and hatched. Whiskers are the interval of its speed-up against the baseline. A bracket joins rungs that
     published tables, and PyTorch, have as one step."""
     workloads = [workload for workload in data.ladders() if any(row.speedup for row in workload.rows)]

@@ -135,7 +135,7 @@ def draw_roofline(data: Results):
         return "no matrix product was timed" if data.profiles else _no_profile(data)
     titles = [profile.title for profile in profiles]
     looks = style.lines(titles).values()
-    fig, (ax,) = style.figure("Matrix products under the roof", _subtitle(profiles, "roofs: measured copy and GEMM"),
+    fig, (ax,) = style.figure("Roofline of the matrix products", _subtitle(profiles, "roofs: measured copy and GEMM"),
                               [3.6], [0.2], 0.8, 0.25 + style.legend_width(titles))
     products = [op for profile in profiles for op in profile.products]
     low, high = min(op.intensity for op in products) / 2, max(op.intensity for op in products) * 2

@@ -123,21 +123,22 @@ def _draw_time(ax, y: int, row: Row, look: style.Line) -> None:
 
 def draw_to_loss(data: Results):
     """Validation loss over seconds of training, evaluations left out: each round thin, the one of median time,
-    or the two around it, thick. Below, the median seconds until the loss asked for, with their range, and how many
-    times sooner than the first that is, in the rounds in which both reached it. Of seeds that were to certify a
-    loss, their curves up to the last step alone."""
+    or the two around it, thick. Below, the median seconds until the loss asked for, with their interval or range, and
+    how many times sooner than the first line's, over the rounds in which both reached it. Runs of a fixed number of
+    steps, which certify a loss, have curves alone."""
     workloads = _joined(data.knowing(lambda row: bool(row.curves)))
     if not workloads:
         return ("no rung trained until a loss: `stepladder run --until-loss LOSS` does that; or none was evaluated before its "
                 "last step: with `--seeds`, `--eval-every` does")
     rows_of = [_rows(workload) for workload in workloads]
     several = any(len(row.curves) > 1 for rows in rows_of for row in rows)
+    heights = [[2.7, 0.27 * len(rows) + 0.1] if any(row.to_loss for row in rows) else [2.7] for rows in rows_of]
+    heads = [[0.2 if place else 0.0, *[0.0] * (len(group) - 1)] for place, group in enumerate(heights)]  # below the axis above
     fig, groups = panels(data, "Time to a loss", "thin: each round, thick: the median one, or two" if several else "", workloads,
-                         [[2.7, 0.27 * len(rows) + 0.1] if any(row.to_loss for row in rows) else [2.7] for rows in rows_of],
-                         left_of([row.rung for rows in rows_of for row in rows]), _RIGHT)
+                         heights, left_of([row.rung for rows in rows_of for row in rows]), _RIGHT, heads)
+    looks = style.lines(list(dict.fromkeys(row.rung for rows in rows_of for row in rows)))
     for (above, *beneath), rows in zip(groups, rows_of):
         trained = [row for row in rows if row.curves]
-        looks = style.lines([row.rung for row in rows])
         _set_axes(above, [above, *beneath], trained)
         for row in trained:
             _draw_curves(above, row, looks[row.rung])
@@ -153,10 +154,11 @@ def draw_to_loss(data: Results):
             _draw_time(below, y, row, looks[row.rung])
     if any(row.to_loss and not curve.reached for rows in rows_of for row in rows for curve in row.curves):
         legend_above(fig, [Line2D([], [], color=style.INK, label="gave up", **_GAVE_UP)], 1.2)
-    fewest = min((row.to_loss for rows in rows_of for row in rows if row.to_loss and row.to_loss.reached > 1),
-                 default=None, key=lambda to_loss: to_loss.reached)
-    ranged = f"; below with their {fewest.interval} over rounds" if fewest else ""
-    groups[-1][-1].set_xlabel(f"seconds of training{ranged}")
+    for (*_, last), rows in zip(groups, rows_of):
+        fewest = min((row.to_loss for row in rows if row.to_loss and row.to_loss.reached > 1), default=None,
+                     key=lambda to_loss: to_loss.reached)
+        ranged = f"; whiskers: {fewest.interval} over rounds" if fewest else ""
+        last.set_xlabel(f"seconds of training{ranged}")
     return fig
 
 

@@ -36,8 +36,9 @@ def stale(measured: list[tuple[str, dict[str, str]]]) -> list[str]:
     rungs = sorted(set().union(*(rungs for _, rungs in changed)))
     named = ", ".join(rungs) if len(rungs) <= 3 else f"{rungs[0]}, {rungs[1]} and {len(rungs) - 2} more rungs"
     where = ", ".join(found) if len(found) <= 3 else f"{len(found)} of {len(changed)} measurements"
-    return [f"Stale: the sources of {named} have changed since "
-            f"{where} {'was' if len(found) == 1 else 'were'} made; the diffs below show them as they are now."]
+    leading = "" if changed[0][1] else f", but not since {changed[0][0]} was"
+    return [f"Stale: the sources of {named} have changed since {where} {'was' if len(found) == 1 else 'were'} made{leading}; "
+            "the diffs below show them as they are now."]
 
 
 def inline_svg(text: str) -> Markup:

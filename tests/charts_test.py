@@ -960,6 +960,18 @@ class ToLoss(unittest.TestCase):
             item["to_loss"]["interval"] = "single round" if once else "range (75 %)"
         self.assertIn("range (75 %)", self.panels(data)[-1].get_xlabel())
 
+    def test_each_file_s_whiskers_are_named_and_a_rung_has_one_look_in_all(self):
+        few, many = until_loss(sample()), until_loss(sample())
+        for data, interval in ((few, "range (75 %)"), (many, "95 % interval")):
+            for item in data["variants"]:
+                item["to_loss"]["interval"] = interval
+        many["variants"] = [item for item in many["variants"] if item["variant"] != "00_fp32_baseline"]
+        many["context"]["device"]["name"] = "Tesla T4"
+        axes = charts_to_loss.draw_to_loss(results.together([read(few), read(many)])).axes
+        self.assertEqual([ax.get_xlabel().partition("whiskers: ")[2] for ax in axes],
+                         ["", "range (75 %) over rounds", "", "95 % interval over rounds"])
+        self.assertEqual(*({line.get_color() for line in self.curves(ax, "02_tf32")} for ax in axes[::2]))
+
     def test_a_disturbed_round_is_neither_drawn_nor_counted_while_others_are_left(self):
         for how in ("throttled", "shared"):
             data = disturbed(until_loss(sample()), "02_tf32", [2], how)

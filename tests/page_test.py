@@ -334,6 +334,16 @@ class Page(unittest.TestCase):
             item["source_hash"] = page.sources.source_hash(item["variant"])
         self.assertNotIn("Stale", page_of(data))
 
+    def test_it_is_told_that_only_what_stands_beside_the_ladder_is_stale(self):
+        def of_sources(name, known):
+            data = named(name, sample() if known else sample((8,)))
+            for item in data["runs"]:
+                item["source_hash"] = page.sources.source_hash(item["variant"]) if known else "0" * 64
+            return data
+
+        self.assertIn("have changed since batches was made, but not since ladder was;", page_of(of_sources("ladder", True), of_sources("batches", False)))
+        self.assertIn("have changed since ladder was made;", page_of(of_sources("ladder", False)))
+
     def test_measurements_of_several_devices_are_stale_each_by_itself(self):
         data = sample()
         for item in data["runs"]:
@@ -523,7 +533,7 @@ class Together(unittest.TestCase):
         def tile(*datas):
             return tiles_of(page_of(*datas)).get("Beside the ladder: fp8")
 
-        self.assertEqual(tile(sample(), beside(10.0)), ("11.00 ms", "1.91x as fast as llmc; measured in beside.json"))
+        self.assertEqual(tile(sample(), beside(10.0)), ("11.00 ms", "1.91x as fast as llmc; all measured in beside.json"))
         self.assertEqual(tile(sample(), beside(8.0, 1, "less.json"), beside(10.0))[0], "11.00 ms", "of the most rounds")
         self.assertIsNone(tile(sample(), beside(20.0)))
         other = beside(10.0)
@@ -797,7 +807,7 @@ class Renewed(unittest.TestCase):
             self.assertAlmostEqual(step, ms[rung], delta=0.051, msg=rung)
             self.assertAlmostEqual(times, ms["00_fp32_baseline"] / ms[rung], delta=0.051, msg=rung)
 
-        others = {row["variant"].removesuffix("/13_cuda_graphs"): row for row in results["energy_16"]}
+        others = {row["variant"].removesuffix("/13_cuda_graphs"): row for row in results["beside"] if row["config"]["B"] == 16}
         compared = rows("Compared with other trainers", "Do these rungs")
         self.assertEqual(len(compared), 4)
         for trainer, step, joules in compared:
@@ -806,7 +816,7 @@ class Renewed(unittest.TestCase):
             self.assertAlmostEqual(joules, row["joules"]["value"], delta=0.051, msg=trainer)
 
         learned = {row["variant"]: row["to_loss"] for part in ("learning_beside", "learning") for row in results[part]}
-        taught = rows("changes the algorithm instead", "**[The page]")
+        taught = rows("A second ladder", "**[The page]")
         self.assertEqual(len(taught), 5)
         for rung, *numbers in taught:
             for name, number, unit, digits in zip(("steps", "seconds", "joules"), numbers, (1, 1, 1000), (0, 1, 1), strict=True):

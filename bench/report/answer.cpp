@@ -460,9 +460,10 @@ std::vector<Fact> facts_of(const NamedFindings& one, const std::vector<NamedFind
       ratios.push_back(cat(times(previous->ratio.value), " as ", previous->against));
     std::string head = cat(sized(row->numbers->median_step_ms.value), " ms");
     if (ratios_only && !ratios.empty()) head = ratios.front(), ratios.erase(ratios.begin());
-    facts.push_back({"Beside the ladder: " + row->variant, head,
-                     cat(join(ratios, ", "), named->file == one.file ? "" : "; measured in " + named->called,
-                         diverged_in(row->variant, all))});
+    facts.push_back(
+        {"Beside the ladder: " + row->variant, head,
+         cat(join(ratios, ", "), named->file == one.file ? "" : "; all measured in " + named->called,
+             diverged_in(row->variant, all))});
   }
   if (const auto learned = soonest_beside(others, ratios_only)) facts.push_back(*learned);
   const ResultRow* lowest = n.baseline ? file.find(n.baseline->against, best->workload) : nullptr;

@@ -318,8 +318,12 @@ std::string tables_markdown(const std::vector<MeasuredFile>& files) {
   };
   const auto first = std::ranges::find_if(main.findings.rows, is_rung);
   const auto to_loss = [&](const MeasuredFile& file) {
-    add(to_loss_table(placed(file.findings, [](const ResultRow& row) { return row.to_loss() != nullptr; }),
-                      false));
+    const auto rows = placed(file.findings, [](const ResultRow& row) { return row.to_loss() != nullptr; });
+    if (!rows.empty() && &file != &main)
+      text += markdown_text(cat("To a validation loss of ", number_text(rows.front().row->to_loss()->loss),
+                                ", ", called(file), ":")) +
+              "\n\n";
+    add(to_loss_table(rows, false));
   };
   to_loss(main);
   add(rows_table(

@@ -154,11 +154,11 @@ std::string workload_at(const Json& p) {
 
 std::string profile_title(const Json& file) {
   const Json& p = at(file, "profile");
+  const auto ms = [](const Json& value) { return value.is_number() ? sized(value.get<double>()) : kNone; };
   return cat(
       text_at(p, "variant"), " on ", text_at(at(at(file, "context"), "device"), "name"), ", ", workload_at(p),
-      ": ", number(at(p, "device_ms"), 3), " ms a step, mean of ", count(at(p, "steps")), " traced",
-      at(p, "untraced_step_ms").is_number() ? cat("; ", number(at(p, "untraced_step_ms"), 3), " ms untraced")
-                                            : "",
+      ": ", ms(at(p, "device_ms")), " ms a step, mean of ", count(at(p, "steps")), " traced",
+      at(p, "untraced_step_ms").is_number() ? cat("; ", ms(at(p, "untraced_step_ms")), " ms untraced") : "",
       ".");
 }
 
