@@ -801,14 +801,14 @@ class Renewed(unittest.TestCase):
 
         results = {part["name"]: part["result"].get("variants") for part in kept.parts(REPORTS / "h200/results.jsonl.gz")}
         ms = {row["variant"]: row["median_step_ms"]["value"] for row in results["ladder"]}
-        climbed = rows("## Results", "Compared with other trainers")
+        climbed = rows("## Results", "Beside other trainers")
         self.assertGreater(len(climbed), 5)
         for rung, step, times in climbed:
             self.assertAlmostEqual(step, ms[rung], delta=0.051, msg=rung)
             self.assertAlmostEqual(times, ms["00_fp32_baseline"] / ms[rung], delta=0.051, msg=rung)
 
         others = {row["variant"].removesuffix("/13_cuda_graphs"): row for row in results["beside"] if row["config"]["B"] == 16}
-        compared = rows("Compared with other trainers", "Do these rungs")
+        compared = rows("Beside other trainers", "Do these rungs")
         self.assertEqual(len(compared), 4)
         for trainer, step, joules in compared:
             row = others[{"PyTorch": "pytorch", "llm.c": "llmc"}.get(trainer, trainer)]
