@@ -2,8 +2,8 @@
 // FAKE_NVML_REASONS: clocks event reasons, sample by sample, "0x4,0x40"; the last one repeats.
 // FAKE_NVML_ERROR: the status with which nvmlInit fails.
 // FAKE_NVML_POWERLESS makes power unknown; FAKE_NVML_MILLIWATTS sets it.
-// FAKE_NVML_JOULES: the energy counter's readings, one by one; without it the counter runs at 700 W.
-// FAKE_NVML_PROCESSES: the number of processes that keep the device busy.
+// FAKE_NVML_JOULES: the energy counter's readings, one by one, "90,x,100", where x fails; without it the
+// counter runs at 700 W. FAKE_NVML_PROCESSES: the number of processes that keep the device busy.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -73,6 +73,10 @@ int nvmlDeviceGetTotalEnergyConsumption(void*, unsigned long long* millijoules) 
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   *millijoules = static_cast<unsigned long long>(700 * std::chrono::duration_cast<Milliseconds>(now).count());
   if (!rest) return std::getenv("FAKE_NVML_POWERLESS") ? kNotSupported : 0;
+  if (*rest == 'x') {
+    rest += rest[1] == ',' ? 2 : 0;
+    return kNotSupported;
+  }
   char* end = nullptr;
   *millijoules = 1000 * std::strtoull(rest, &end, 10);
   if (*end == ',') rest = end + 1;

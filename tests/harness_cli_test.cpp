@@ -788,6 +788,7 @@ TEST_F(HarnessCli, SeedsOfFixedStepsAreCertified) {
   EXPECT_EQ(stepladder("certify results.json").code, kExitUsage) << "no loss was asked for";
   for (const char* wrong : {"--rounds 4", "--until-loss 5", "--until-ci 1"})
     EXPECT_EQ(stepladder(of_seeds + wrong).code, kExitUsage) << wrong;
+  EXPECT_TRUE(is_refused(stepladder(plan("--until-loss 0 --max-steps 5")), {"--until-loss"}));
   EXPECT_EQ(stepladder(plan("--certify-loss 5")).code, kExitUsage);
   EXPECT_TRUE(is_refused(stepladder(of_seeds + "--certify-loss 5 --seeds 2"), {"--seeds 3"}));
 }

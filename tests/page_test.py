@@ -303,6 +303,12 @@ class Page(unittest.TestCase):
         heads, _ = table_with(page_of(data, on("Tesla T4", until_loss(sample()))), "trained to a loss")
         self.assertEqual(heads[2:], ["reached", "steps", "Mtokens"])
 
+    def test_one_round_until_a_loss_tells_its_factors_without_an_interval(self):
+        data = sample((4,))
+        data["runs"] = [item for item in data["runs"] if item["round"] == 0]
+        (more,) = (more for title, (_, more) in tiles_of(page_of(until_loss(data))).items() if title.startswith("Against "))
+        self.assertRegex(more, "^steps .*, time a step ")
+
     def test_a_ratios_interval_is_named_by_the_rounds_of_both(self):
         data = sample()
         data["runs"] = [item for item in data["runs"] if item["variant"] != "02_tf32" or item["round"] < 2]
@@ -541,6 +547,7 @@ class Together(unittest.TestCase):
             item["config"] = config(8)
         self.assertIsNone(tile(sample(), other), "on another batch")
         self.assertIsNone(tile(sample(), on("Tesla T4", beside(10.0))))
+        self.assertEqual(tile(sample(), beside(10.0), on("Tesla T4", sample())), ("1.91x as fast as llmc", "all measured in beside.json"))
         diverged = failing(beside(12.0, name="loss.json"), "fp8", "diverged", "step 10: 0.03 apart")
         self.assertIn("; fp8 diverged in loss.json", tile(sample(), beside(10.0), diverged)[1])
 

@@ -16,6 +16,7 @@
 #include "bench/report/export.h"
 #include "bench/report/speedups.h"
 #include "bench/results/file.h"
+#include "bench/results/lines.h"
 #include "bench/results/run_json.h"
 #include "bench/verdict/comparison_report.h"
 #include "bench/verdict/history.h"
@@ -273,6 +274,16 @@ TEST(Aggregate, JoulesThatAreNotPositiveAreUnknown) {
   EXPECT_FALSE(summary.joules || summary.cycles || summary.to_loss->joules);
   EXPECT_NE(summary.joules_unknown, "");
   EXPECT_FALSE(aggregate(results).at(0).numbers->tokens_per_joule);
+}
+
+TEST(RunJson, NumbersThatNoRunHasAreRefused) {
+  stepladder::Run run = make_run("00_fp32_baseline", 0, 40);
+  run.config["accumulate"] = 1e308;
+  EXPECT_TRUE(says(input_error([&] { run_from(to_json(run)); }), {"tokens of a step"}));
+  run = make_run("00_fp32_baseline", 0, 40);
+  run.summary->to_loss =
+      ToLoss{.loss = 5.5, .reached = true, .steps = 0, .seconds = 6, .tokens = 1e6, .joules = {}};
+  EXPECT_TRUE(says(input_error([&] { run_from(to_json(run)); }), {"to_loss"}));
 }
 
 TEST(Aggregate, OneRoundHasNoInterval) {
@@ -840,6 +851,39 @@ TEST_F(ResultsFileTest, PartsAreStartedResumedAndOverwrittenEachByItself) {
 TEST_F(ResultsFileTest, WhoNamesAPartOfAFileWithoutPartsIsToldToNameTheFile) {
   open(Existing::refuse)->add(make_run("01_causal_mask", 0, 20));
   EXPECT_TRUE(says(input_error([&] { load_results(path_ + ":c"); }), {"\"c\"", "give " + path_}));
+}
+
+TEST(Parts, LinesOfOtherPartsStayWhereverTheyStand) {
+  const std::string y = R"({"line":"session","schema":3,"session":"b","resumes":"a","context":{},"plan":{}})"
+                        "\n{\"line\":\"end\",\"session\":\"b\"}\n"
+                        R"({"line":"session","schema":3,"session":"a","part":"y","context":{},"plan":{}})"
+                        "\n",
+                    x = R"({"line":"session","schema":3,"session":"c","part":"x","context":{},"plan":{}})"
+                        "\n";
+  EXPECT_EQ(lines_without(y + x, "x"), y);
+  EXPECT_EQ(lines_without(y + x, "y"), x);
+}
+
+TEST(Parts, TwoProfilesOfOneNameAreRefused) {
+  std::string text;
+  for (const char* id : {"a", "b"})
+    text += cat(R"({"line":"session","schema":3,"session":")", id, R"(","part":"p","context":{},"plan":{}})",
+                "\n", R"({"line":"profile","session":")", id, "\"}\n");
+  EXPECT_TRUE(says(input_error([&] { parts_from(text); }), {"two profiles", "p", "two files"}));
+}
+
+TEST(Parts, ASessionThatResumesWithoutADeviceIsRead) {
+  const std::string text = file_text(make_results({make_run("00_fp32_baseline", 0, 20)}));
+  const std::string id = parse_json(text.substr(0, text.find('\n')))["session"];
+  Json run = to_json(make_run("00_fp32_baseline", 1, 20));
+  run["line"] = "run", run["session"] = "b";
+  const Json session = {{"line", "session"},
+                        {"schema", 3},
+                        {"session", "b"},
+                        {"resumes", id},
+                        {"context", {{"device", nullptr}}},
+                        {"plan", Json::object()}};
+  EXPECT_EQ(parts_from(text + dump(session) + "\n" + dump(run) + "\n").at(0).results.runs.size(), 2U);
 }
 
 TEST_F(ResultsFileTest, ASkippedPartIsBegunOnceItCanBe) {

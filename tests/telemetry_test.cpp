@@ -201,6 +201,16 @@ TEST(EnergyMeter, KnowsNothingOnceAnEvaluationComesWhereNoneIsDue) {
   EXPECT_NE(meter.unknown(), "");
 }
 
+TEST(EnergyMeter, KnowsNothingOnceAReadingBesideAnEvaluationFails) {
+  for (const auto& [joules, steps] : {std::pair("90,100,x,150,160", 2), std::pair("90,100,x,160", 1)}) {
+    Metered metered(joules);
+    for (int i = 0; i < steps; ++i) metered.meter.after_step(true);
+    metered.meter.after_evaluation();
+    EXPECT_EQ(metered.meter.after_step(true), std::nullopt) << joules;
+    EXPECT_NE(metered.meter.unknown(), "") << joules;
+  }
+}
+
 /// Steps of `ms` with these energy readings, which some steps lack.
 std::vector<Step> steps_of(double ms, const std::vector<std::optional<double>>& energy_j) {
   std::vector<Step> steps;

@@ -525,6 +525,17 @@ TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
   EXPECT_TRUE(says(outcome.out, {"--max-time", "1 of 3"}));
 }
 
+TEST_F(VerdictCli, GateTellsTheTimesBeforeOneThatMayNotBeWritten) {
+  for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "1.05");
+  ASSERT_EQ(gate("--max-pairs 6").code, 0);
+  Results other = loaded("reports/gate/base.jsonl");
+  other.context["command_line"] = "stepladder run";
+  std::filesystem::create_directories(folder_ / "reports/gate/2");
+  write_file(folder_ / "reports/gate/2/base.jsonl", file_text(other));
+  EXPECT_TRUE(ended(gate("--max-pairs 6 --repeat 2"), kExitUsage, {"1 comparison: 1 PASS.", "Stopped"},
+                    {"2/base.jsonl"}));
+}
+
 TEST_F(VerdictCli, GateInterruptedJudgesTheTimesThatItFinished) {
   for (const auto& [run, said] : {std::pair{9, "1 comparison: 1 PASS."}, {2, ""}}) {
     rung("base", "00_fp32_baseline", "1.05");

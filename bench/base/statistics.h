@@ -16,8 +16,8 @@ double quantile(std::span<const double> samples, double q);
 /// quantile(samples, 0.5).
 double median(std::span<const double> samples);
 
-/// The bounds of a median over rounds; interval_name(rounds) says how surely they hold. A single round has
-/// none.
+/// The bounds of an estimate. Of a median over rounds interval_name(rounds) says how surely they hold; a
+/// single round has none.
 struct Interval {
   double lo = 0.0, hi = 0.0;
 

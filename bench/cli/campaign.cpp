@@ -300,7 +300,9 @@ class Campaign {
     for (PlannedPart& part : parts_) {
       const Part* there = find(part);
       const Json measured = there ? there->results.plan.value("devices", Json()) : Json();
-      if (!part.takes_counts() || !measured.is_array() || measured.empty()) continue;
+      if (!part.takes_counts() || !measured.is_array() || measured.empty() ||
+          !std::ranges::all_of(measured, &Json::is_number_integer))
+        continue;
       part.counts = measured.get<std::vector<int64_t>>();
       part.devices = std::max(part.devices, std::ranges::max(part.counts));
     }

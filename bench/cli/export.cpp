@@ -79,9 +79,8 @@ std::string text_in(const ExportOptions& options) {
 /// Checks --out. Throws InputError if it is the file to export, or an existing file of another kind.
 void check_out(const ExportOptions& options) {
   std::error_code none;
-  for (const std::string& source : {options.results, options.results.substr(0, options.results.rfind(':'))})
-    if (std::filesystem::equivalent(source, options.out, none))
-      throw InputError(cat(options.out, " is what is exported: name another --out"));
+  if (std::filesystem::equivalent(file_and_part(options.results).first, options.out, none))
+    throw InputError(cat(options.out, " is what is exported: name another --out"));
   const std::string format = options.format_of_out();
   check_same_kind(options.out, format == "short" ? "results" : format == "json" ? "export" : format);
 }

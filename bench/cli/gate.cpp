@@ -315,11 +315,11 @@ int gate(GateOptions& options) {
     const Json context = context_of(base_contender, probe);
     Json other = context_of(next_contender, probe);
     other["time"] = context["time"];  // equal times tell `compare` that one gate measured both
-    begin(base, cat(place, "/base.jsonl"), cache, context, options.verdict);
-    begin(next, cat(place, "/new.jsonl"), cache, std::move(other), options.verdict);
-    if (!options.cache) empty_cache(cache);
     PairedRuns pairs(base, next);
     try {
+      begin(base, cat(place, "/base.jsonl"), cache, context, options.verdict);
+      begin(next, cat(place, "/new.jsonl"), cache, std::move(other), options.verdict);
+      if (!options.cache) empty_cache(cache);
       Comparison one = measure(options, base, next, pairs, limits, too_late);
       for (ComparedRow& row : one.rows) row.repetition = options.repeat == 1 ? 0 : time;
       add(comparison, one);

@@ -359,7 +359,7 @@ std::vector<Option> MeasureOptions::loss_options() {
   return {{"until-loss", &until_loss, "LOSS",
            "train until the validation loss is no higher, in each round from another seed; instead of "
            "--steps",
-           kLoss, Allowed{0, 1000}},
+           kLoss, Allowed{1e-6, 1000}},
           {"max-steps", &max_steps, "N", "at most; default: 20000", kLoss, {1, kMost}},
           {"eval-every", &rung.eval_every, "N", "steps between validation losses; 0: 50", kLoss,
            Allowed{0, kMost}},

@@ -134,11 +134,9 @@ class Given {
       for (Part& part : parts) {
         if (part.name.empty())
           add(path, name_of(path, paths), part);
-        else if (const bool alone = path.ends_with(":" + part.name);
-                 alone || seen_.insert(cat(file, ":", part.name)).second) {
-          const std::string of = alone ? path.substr(0, path.size() - part.name.size() - 1) : path;
+        else if (const auto [of, alone] = file_and_part(path);
+                 !alone.empty() || seen_.insert(cat(file, ":", part.name)).second)
           add(cat(of, ": ", part.name), told_apart(part, name_of(of, paths)), part);
-        }
       }
     }
     if (files_.empty() && others_.empty()) throw InputError("no results file is among those given");

@@ -127,11 +127,9 @@ Command resume_command() {
     std::vector<std::string> more(rest->begin() + 1, rest->end());
     take_programs_from(command, more, file);
     check_folder(command, file);
-    const std::string& part = parts.back().name;
-    const std::string name = trials ? "" : part;
-    append(command, {"--resume", "--out",
-                     file.substr(0, file.size() - (file.ends_with(":" + part) ? part.size() + 1 : 0))});
-    if (!name.empty()) append(command, {"--part", name});
+    append(command, {"--resume", "--out", file_and_part(file).first});
+    if (const std::string& part = parts.back().name; !trials && !part.empty())
+      append(command, {"--part", part});
     append(command, more);
     std::cerr << printable("stepladder " + shell_line(command), kMaxMessage) << std::endl;
     command.insert(command.begin(), "/proc/self/exe");

@@ -52,11 +52,7 @@ struct RunOptions {
 /// The table of a file's certificates of the loss, for each number of steps.
 Section horizons_in(const std::string& file, double loss) {
   std::vector<Certificate> all;
-  for (const Part& part : load_measured_parts(file))
-    for (Certificate& c : certificates(part.results, loss)) {
-      c.part = part.name;
-      all.push_back(std::move(c));
-    }
+  for (const Part& part : load_measured_parts(file)) append(all, certificates(part.results, loss, part.name));
   return of_horizons(std::move(all));
 }
 

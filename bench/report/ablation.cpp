@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 
 #include "bench/base/text.h"
 #include "bench/plan/ladder_file.h"

@@ -172,6 +172,12 @@ Answer answer_to_loss(const Findings& file, double loss, bool ratios_only) {
   return answer;
 }
 
+/// The texts that aren't empty, "a; b".
+std::string joined(std::vector<std::string> texts) {
+  std::erase(texts, "");
+  return join(texts, "; ");
+}
+
 std::string between(const Estimate& estimate, std::optional<int> digits = {}) {
   return estimate.interval ? cat(interval_name(estimate.rounds), " ", interval_text(estimate, digits)) : "";
 }
@@ -197,9 +203,10 @@ std::vector<Fact> facts_to_loss(const Findings& file, bool ratios_only) {
           {"Energy", sized(took.joules->value * 1e-3) + " kJ", between(scaled(*took.joules, 1e-3))});
   }
   if (took.first && took.first->against != best->variant)
-    facts.push_back({cat("Against ", took.first->against), fixed(took.first->seconds.value, 2) + "x sooner",
-                     cat(between(took.first->seconds, 2), "; steps ", text_of(took.first->steps, 2),
-                         ", time a step ", text_of(took.first->step_ms, 2))});
+    facts.push_back(
+        {cat("Against ", took.first->against), fixed(took.first->seconds.value, 2) + "x sooner",
+         joined({between(took.first->seconds, 2), cat("steps ", text_of(took.first->steps, 2),
+                                                      ", time a step ", text_of(took.first->step_ms, 2))})});
   return facts;
 }
 
@@ -235,20 +242,18 @@ std::string of_what(const Findings& file, const ResultRow& row, const Speedup& s
   std::string text = speedup.against;
   if (!ratios_only && other && other->numbers)
     text += cat(", ", sized(other->numbers->median_step_ms.value), " ms");
-  if (speedup.ratio.interval)
-    text += cat("; ", interval_name(speedup.ratio.rounds), " ", interval_text(speedup.ratio, 2));
-  return text;
+  return joined({text, between(speedup.ratio, 2)});
 }
 
 /// Text that names the files in which a rung diverged; "" for none.
 std::string diverged_in(const std::string& rung, const std::vector<NamedFindings>& files) {
-  std::string text;
+  std::vector<std::string> texts;
   for (const NamedFindings& other : files)
     if (std::ranges::any_of(other.file->rows, [&](const ResultRow& row) {
           return row.variant == rung && row.status == Status::diverged;
         }))
-      text += cat("; ", rung, " diverged in ", other.called);
-  return text;
+      texts.push_back(cat(rung, " diverged in ", other.called));
+  return joined(texts);
 }
 
 /// A file's speed-up over a peer on a workload.
@@ -430,8 +435,9 @@ std::vector<Fact> facts_of(const NamedFindings& one, const std::vector<NamedFind
                                                  : Fact{claim, step, rate + whose});
   }
   if (n.baseline)
-    facts.push_back({"Against the baseline", times(n.baseline->ratio.value, 1),
-                     of_what(file, *best, *n.baseline, ratios_only) + diverged_in(best->variant, others)});
+    facts.push_back(
+        {"Against the baseline", times(n.baseline->ratio.value, 1),
+         joined({of_what(file, *best, *n.baseline, ratios_only), diverged_in(best->variant, others)})});
   const std::vector<AgainstPeer> nearest = nearest_peers(all, *best);
   std::vector<std::string> peers;
   if (file.ladder.built_in()) peers = {"pytorch", "llmc"};
@@ -458,12 +464,13 @@ std::vector<Fact> facts_of(const NamedFindings& one, const std::vector<NamedFind
       ratios.push_back(cat(times(speedup.ratio.value), " as ", speedup.against));
     if (const auto& previous = row->numbers->previous)
       ratios.push_back(cat(times(previous->ratio.value), " as ", previous->against));
-    std::string head = cat(sized(row->numbers->median_step_ms.value), " ms");
-    if (ratios_only && !ratios.empty()) head = ratios.front(), ratios.erase(ratios.begin());
+    if (!ratios_only) ratios.insert(ratios.begin(), cat(sized(row->numbers->median_step_ms.value), " ms"));
+    const std::string head = ratios.empty() ? "faster" : ratios.front();
+    if (!ratios.empty()) ratios.erase(ratios.begin());
     facts.push_back(
         {"Beside the ladder: " + row->variant, head,
-         cat(join(ratios, ", "), named->file == one.file ? "" : "; all measured in " + named->called,
-             diverged_in(row->variant, all))});
+         joined({join(ratios, ", "), named->file == one.file ? "" : "all measured in " + named->called,
+                 diverged_in(row->variant, all)})});
   }
   if (const auto learned = soonest_beside(others, ratios_only)) facts.push_back(*learned);
   const ResultRow* lowest = n.baseline ? file.find(n.baseline->against, best->workload) : nullptr;

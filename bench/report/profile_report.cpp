@@ -56,8 +56,9 @@ Table kernel_table(const Json& p) {
                {"%"},
                {"count"}},
               "Kernels");
-  for (size_t i = 0; i < std::min(at(p, "kernels").size(), kKernels); ++i) {
-    const Json& row = at(p, "kernels")[i];
+  size_t shown = 0;
+  for (const Json& row : at(p, "kernels")) {
+    if (shown++ == kKernels) break;
     table.add({printable(text_at(row, "name"), kName), text_at(row, "type"), number(at(row, "ms"), 3),
                number(at(row, "percent"), 1), count(at(row, "count"))});
   }
@@ -99,8 +100,9 @@ Table type_table(const Json& p) {
   std::map<std::string, std::set<std::string>> types;
   for (const Json& row : at(p, "ops")) {
     const std::string name = text_at(row, "op");
-    for (const Json& one : row.value("types", Json::array()))
-      types[name.substr(0, name.find(' '))].insert(one.get<std::string>());  // the op without its sizes
+    for (const Json& one : at(row, "types"))
+      if (one.is_string())
+        types[name.substr(0, name.find(' '))].insert(one.get<std::string>());  // the op without its sizes
   }
   Table table({{.title = "op", .align = Align::left}, {.title = "types", .align = Align::left}},
               "Types of the numbers that ops read and write");

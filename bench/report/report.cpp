@@ -217,8 +217,7 @@ Section two_rungs(const Findings& file, const std::string& before, const std::st
     if (p.row->numbers && p.row->disturbed_rounds > 0) note(disturbed_note(*p.row));
   for (const PlacedRow& p : both) {
     const ResultRow &b = *p.row, *a = file.find(after, b.workload);
-    if (b.variant != before || !b.claimable() || !a || !a->claimable()) continue;
-    const auto gain = speedup(b.runs, a->runs);
+    const auto gain = b.variant == before ? speedup(&b, a) : std::nullopt;
     if (!gain) continue;
     const int64_t was = b.numbers->memory.live_peak, is = a->numbers->memory.live_peak;
     const std::string memory =

@@ -49,8 +49,7 @@ const ResultRow* held_against(const std::string& variant, const ResultRow& row,
 }
 
 std::optional<Speedup> compare(const ResultRow* other, const ResultRow& row) {
-  if (!other || other->status != Status::ok || other->disturbed() || row.disturbed()) return std::nullopt;
-  const auto ratio = speedup(other->runs, row.runs);
+  const auto ratio = speedup(other, &row);
   return ratio ? std::optional(Speedup{other->variant, *ratio}) : std::nullopt;
 }
 
@@ -147,22 +146,18 @@ std::vector<Group> groups_in(const Ladder& ladder) {
 std::vector<GroupGain> group_gains(const Findings& file) {
   std::vector<std::string> workloads;
   for (const ResultRow& row : file.rows) add_once(workloads, row.workload);
-  const auto gain = [](const ResultRow* before, const ResultRow* after) {
-    const bool both = before && before->claimable() && after && after->claimable();
-    return both ? speedup(before->runs, after->runs) : std::nullopt;
-  };
   std::vector<GroupGain> gains;
   for (const std::string& workload : workloads)
     for (const Group& group : groups_in(file.ladder)) {
       const std::string& last = group.rungs.back();
-      const auto ratio = gain(file.find(group.before, workload), file.find(last, workload));
+      const auto ratio = speedup(file.find(group.before, workload), file.find(last, workload));
       if (!ratio) continue;
       GroupGain& of = gains.emplace_back(GroupGain{group.name, workload, group.before, {}, {}, *ratio, {}});
       of.config = file.find(last, workload)->config;
       for (const std::string& rung : group.rungs)
         if (file.find(rung, workload)) of.rungs.push_back(rung);
       of.pytorch =
-          gain(file.find("pytorch/" + group.before, workload), file.find("pytorch/" + last, workload));
+          speedup(file.find("pytorch/" + group.before, workload), file.find("pytorch/" + last, workload));
     }
   return gains;
 }

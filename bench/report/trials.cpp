@@ -37,10 +37,13 @@ Trial trial_of(const Part& part, const std::vector<const Run*>& runs) {
                      validated.empty() ? "" : " and " + validated, ", ", whole_text_at(plan, "eval_batches"),
                      " batches, seed ", whole_text_at(plan, "seed"));
   trial.lr = number_at(plan, "lr").value_or(0.0);
-  trial.steps = plan.value("steps", int64_t{0});
+  const auto count = [&](const char* field) {
+    return plan.contains(field) && plan[field].is_number_integer() ? plan[field].get<int64_t>() : 0;
+  };
+  trial.steps = count("steps");
   trial.seeds = runs.size();
-  if (const auto decay = plan.value("decay_steps", int64_t{0}); decay > 0) {
-    trial.warmup = plan.value("warmup_lr_steps", int64_t{0});
+  if (count("decay_steps") > 0) {
+    trial.warmup = count("warmup_lr_steps");
     trial.min_lr = number_at(plan, "min_lr");
   }
   if (plan.value("until_loss", Json()).is_number()) trial.until = plan["until_loss"].get<double>();

@@ -84,16 +84,22 @@ bool reached_at_first(const Run& run) {
          *first->val_loss <= run.summary->to_loss->loss;
 }
 
+size_t first_timed(const Run& run) {
+  return static_cast<size_t>(std::ranges::find(run.steps, false, &Step::warmup) - run.steps.begin());
+}
+
+double mean_ms(const Run& run, size_t first) {
+  double mean = 0.0, n = 0.0;
+  for (size_t i = first; i < run.steps.size(); ++i) mean += (run.steps[i].step_ms - mean) / ++n;
+  return mean;
+}
+
 double mean_step_ms(const Run& run) {
   const Summary& summary = *run.summary;
   if (summary.to_loss && summary.to_loss->steps > 1)
     return (summary.to_loss->seconds * 1e3 - summary.first_step_ms) /
            static_cast<double>(summary.to_loss->steps - 1);
-  double ms = 0.0;
-  int64_t steps = 0;
-  for (const Step& step : run.steps)
-    if (!step.warmup) ms += step.step_ms, ++steps;
-  return ms / static_cast<double>(steps);
+  return mean_ms(run, first_timed(run));
 }
 
 bool same_curve(const Run& one, const Run& other) {

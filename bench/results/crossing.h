@@ -30,6 +30,10 @@ std::optional<ReachedLoss> reached_loss(const Run& run);
 /// Whether a run's first evaluation had reached its target loss, which leaves no crossing to interpolate.
 bool reached_at_first(const Run& run);
 
+/// The place of a run's first timed step among its steps.
+size_t first_timed(const Run& run);
+/// The mean ms of a run's steps from step `first` on: a running mean, as the sum of any times may overflow.
+double mean_ms(const Run& run, size_t first);
 /// The mean time of a run's steps, in ms: of a run until a loss all steps but the first, else the timed
 /// steps.
 double mean_step_ms(const Run& run);

@@ -121,7 +121,8 @@ std::string naming(const std::string& path, const std::vector<Part>& parts) {
   return names.empty() ? first : cat(first, " (others: ", join(names, ", "), ")");
 }
 
-/// FILE:PART as file and part; the part is empty where a file of that whole name exists, or FILE is missing.
+}  // namespace
+
 std::pair<std::string, std::string> file_and_part(const std::string& path) {
   const size_t colon = path.rfind(':');
   std::error_code none;
@@ -130,8 +131,6 @@ std::pair<std::string, std::string> file_and_part(const std::string& path) {
     return {path, ""};
   return {path.substr(0, colon), path.substr(colon + 1)};
 }
-
-}  // namespace
 
 bool is_of_schema_2(const Json& json) {
   if (number_at(json, "schema") != 2.0) return false;

@@ -46,6 +46,8 @@ void make_folder_of(const std::string& path);
 /// "page", "published". An empty file may be replaced, and so may a damaged one of ours.
 void check_same_kind(const std::string& path, const std::string& kind,
                      const std::string& way_out = "name another --out");
+/// FILE:PART as file and part; the part is empty where a file of that whole name exists, or FILE is missing.
+std::pair<std::string, std::string> file_and_part(const std::string& path);
 /// Whether `stepladder gate` has measured the results.
 bool is_of_a_gate(const Results& results);
 

@@ -170,6 +170,12 @@ class PartsReader {
   static void join(Part& part, Part other) {
     require_same_plan(part.name.empty() ? "two plans" : cat("two parts called ", printable(part.name, 60)),
                       part.results, other.results.context, other.results.plan, "keep them in two files");
+    if (!other.profile.is_null()) {
+      if (!part.profile.is_null())
+        throw InputError(cat("holds two profiles", part.name.empty() ? "" : " called ",
+                             printable(part.name, 60), ": keep them in two files"));
+      part.profile = std::move(other.profile);
+    }
     int64_t rounds = 0;
     for (const Run& run : part.results.runs) rounds = std::max(rounds, run.round + 1);
     for (Run& run : other.results.runs) {
@@ -227,20 +233,29 @@ std::string lines_of(const Part& part) {
 }
 
 std::string lines_without(const std::string& text, const std::string& part) {
-  std::string kept;
-  std::set<std::string> others;  // ids of the sessions that are kept
+  std::vector<std::pair<std::string, std::string_view>> lines;  // each with its session's id
+  std::map<std::string, std::string> resumed;                   // by id of the session that resumes it
+  std::set<std::string> others;                                 // ids of the sessions that are kept
   for_each_line(text, [&](std::string_view line, size_t) {
     try {
       const Json json = parse_json(std::string(line));
       const std::string id = whole_text_at(json, "session"), resumes = whole_text_at(json, "resumes");
-      const bool begins = text_at(json, "line") == "session";
-      if (begins && (resumes.empty() ? name_and_about(whole_text_at(json, "part")).first != part
-                                     : others.contains(resumes)))
+      lines.emplace_back(id, line);
+      if (text_at(json, "line") != "session") return;
+      if (!resumes.empty())
+        resumed[id] = resumes;
+      else if (name_and_about(whole_text_at(json, "part")).first != part)
         others.insert(id);
-      if (others.contains(id)) kept.append(line).append("\n");
     } catch (const InputError&) {  // a damaged line belongs to no part
     }
   });
+  const auto is_other = [&](const auto& session) { return others.contains(session.second); };
+  for (size_t before = 0; std::exchange(before, others.size()) != others.size();)
+    for (const auto& session : resumed)
+      if (is_other(session)) others.insert(session.first);
+  std::string kept;
+  for (const auto& [id, line] : lines)
+    if (others.contains(id)) kept.append(line).append("\n");
   return kept;
 }
 
@@ -289,8 +304,9 @@ void require_same_sources(const std::string& what, const Results& was, const Jso
 void tell_resumed(Results& results, const Json& context) {
   Json& resumed = results.context["resumed"];
   if (!resumed.is_array()) resumed = Json::array();
+  const Json device = context.value("device", Json());
   resumed.push_back({{"time", context.value("time", Json())},
-                     {"device", context.value("device", Json::object()).value("uuid", Json())},
+                     {"device", device.is_object() ? device.value("uuid", Json()) : Json()},
                      {"busy_cores", context.value("busy_cores", Json())},
                      {"runs", results.runs.size()}});
 }

@@ -175,6 +175,11 @@ int64_t timed_steps(const Run& run) {
   return (s.to_loss ? s.to_loss->steps : std::ssize(run.steps)) - s.warmup_steps;
 }
 
+std::optional<Estimate> speedup(const ResultRow* before, const ResultRow* after) {
+  const bool both = before && before->claimable() && after && after->claimable();
+  return both ? speedup(before->runs, after->runs) : std::nullopt;
+}
+
 std::string little_covered(const Summary& summary) {
   constexpr double kLittle = 0.5;
   if (!summary.covered || *summary.covered >= kLittle) return "";

@@ -124,6 +124,9 @@ struct ResultRow {
   const TimeToLoss* to_loss() const { return numbers && numbers->to_loss ? &*numbers->to_loss : nullptr; }
   Rounds runs;  // runs that the numbers are of, in the results
 };
+/// How many times faster row `after` is than row `before`; nothing where a row is missing, or nothing may be
+/// claimed from its numbers.
+std::optional<Estimate> speedup(const ResultRow* before, const ResultRow* after);
 template <class Archive>
 void fields(Archive& a, Any<ResultRow::Numbers> auto& x) {
   measured_fields(a, x);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "bench/base/text.h"
 #include "bench/results/writer.h"
@@ -164,6 +163,7 @@ void check_and_mark_warmup(Run& run) {
   require(
       !run.config.contains("world_size") || (positive("world_size") && run.config["world_size"] <= 1'000'000),
       "config's world_size is no number of devices");
+  require(std::isfinite(tokens_of(run.config)), "config's tokens of a step are not finite");
   require(run.round >= 0 && run.round <= kMaxRound, "its round is none");
   for (Step& step : run.steps) {
     step.warmup = run.summary && step.step < run.summary->warmup_steps;
@@ -177,6 +177,7 @@ void check_and_mark_warmup(Run& run) {
   require(run.summary->median_step_ms > 0.0, "median_step_ms is not positive");
   require(run.summary->warmup_steps >= 0, "warmup_steps is negative");
   require(run.summary->memory.live_peak >= 0, "live_peak is negative");
+  require(!run.summary->to_loss || run.summary->to_loss->steps > 0, "to_loss has no step");
   require(std::ranges::any_of(run.steps, [](const Step& step) { return !step.warmup; }),
           "is ok, yet has no timed step");
   require(run.steps.back().loss.has_value(), "is ok, yet its last loss is not finite");

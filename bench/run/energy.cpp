@@ -16,6 +16,7 @@ std::optional<double> EnergyMeter::after_step(bool due) {
   look_for_others(now);
   read_ = now;
   const auto joules = used();
+  if (!joules) was_due_ = due && !first_;
   if (!joules || mixed_) return std::nullopt;
   last_ = *joules - evaluations_;
   return last_;
@@ -30,12 +31,13 @@ std::optional<double> EnergyMeter::used() {
 }
 
 void EnergyMeter::after_evaluation() {
-  mixed_ |= !was_due_;
-  if (const auto joules = used()) evaluations_ = *joules - last_;
+  const auto joules = used();
+  mixed_ |= !was_due_ || (first_ && !joules);
+  if (joules) evaluations_ = *joules - last_;
 }
 
 std::string EnergyMeter::unknown() const {
-  return mixed_ ? kMixed : went_back_ ? kStill : telemetry_.energy_unknown();
+  return went_back_ ? kStill : mixed_ ? kMixed : telemetry_.energy_unknown();
 }
 
 void EnergyMeter::look_for_others(Clock::time_point now) {

@@ -93,10 +93,13 @@ Table table_of(const std::vector<Certificate>& certificates, const std::string& 
 
 }  // namespace
 
-std::vector<Certificate> certificates(const Results& results, double loss) {
+std::vector<Certificate> certificates(const Results& results, double loss, const std::string& part) {
   std::vector<Certificate> all;
   const Rows rows(results);
-  for (const RowKey& key : rows.order) all.push_back(certificate(key, *rows.find(key), loss));
+  for (const RowKey& key : rows.order) {
+    all.push_back(certificate(key, *rows.find(key), loss));
+    all.back().part = part;
+  }
   return all;
 }
 

@@ -36,11 +36,11 @@ struct Certificate {
   std::string found() const;
 };
 
-/// A certificate of each row, peers left out. A certificate is refused where a run failed, stopped since it
-/// reached a loss, has another number of steps than the first run, or lacks a validation loss after the last
-/// step; where a seed occurs twice, runs ignore their seeds, or all losses are equal; and for fewer than
-/// kMinPairs seeds.
-std::vector<Certificate> certificates(const Results& results, double loss);
+/// A certificate of each row of a part, peers left out. A certificate is refused where a run failed, stopped
+/// since it reached a loss, has another number of steps than the first run, or lacks a validation loss after
+/// the last step; where a seed occurs twice, runs ignore their seeds, or all losses are equal; and for fewer
+/// than kMinPairs seeds.
+std::vector<Certificate> certificates(const Results& results, double loss, const std::string& part = "");
 
 /// A section with a table of the certificates, and in notes each seed's loss.
 Section section_of(const std::vector<Certificate>& certificates);

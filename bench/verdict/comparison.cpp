@@ -5,6 +5,7 @@
 
 #include "bench/base/text.h"
 #include "bench/plan/ladder_file.h"
+#include "bench/results/crossing.h"
 #include "bench/results/learns.h"
 #include "bench/results/rounds.h"
 
@@ -162,13 +163,6 @@ bool other_algorithms(const Summary& was, const Summary& is) {
                                              was.compile->algorithms != is.compile->algorithms);
 }
 
-/// The mean ms of a run's steps from step `first` on: a running mean, as the sum of any times may overflow.
-double mean_ms(const Run& run, size_t first) {
-  double mean = 0.0, n = 0.0;
-  for (size_t i = first; i < run.steps.size(); ++i) mean += (run.steps[i].step_ms - mean) / ++n;
-  return mean;
-}
-
 /// The mean ms from the begin of a step to that of the next, where the run tells how much of the time its
 /// steps cover.
 std::optional<double> ms_to_next(const Run& run, size_t first) {
@@ -180,10 +174,7 @@ std::optional<double> ms_to_next(const Run& run, size_t first) {
 /// The first step that one of the two runs of a pair timed, from which means of both are taken: so the slow
 /// steps of a run that settles late count.
 size_t first_timed(const Run& was, const Run& is) {
-  const auto timed = [](const Run& run) {
-    return std::ranges::find(run.steps, false, &Step::warmup) - run.steps.begin();
-  };
-  return static_cast<size_t>(std::min(timed(was), timed(is)));
+  return std::min(first_timed(was), first_timed(is));
 }
 
 ComparedRow::Numbers numbers_of(const RowKey& key, const Rounds& base, const Rounds& next, bool exact_memory,
