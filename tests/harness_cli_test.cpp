@@ -788,7 +788,6 @@ TEST_F(HarnessCli, SeedsOfFixedStepsAreCertified) {
   EXPECT_EQ(stepladder("certify results.json").code, kExitUsage) << "no loss was asked for";
   for (const char* wrong : {"--rounds 4", "--until-loss 5", "--until-ci 1"})
     EXPECT_EQ(stepladder(of_seeds + wrong).code, kExitUsage) << wrong;
-  EXPECT_TRUE(is_refused(stepladder(plan("--until-loss 0 --max-steps 5")), {"--until-loss"}));
   EXPECT_EQ(stepladder(plan("--certify-loss 5")).code, kExitUsage);
   EXPECT_TRUE(is_refused(stepladder(of_seeds + "--certify-loss 5 --seeds 2"), {"--seeds 3"}));
 }
@@ -1005,6 +1004,7 @@ TEST_F(HarnessCli, TimeToALossIsTakenOverSeedsAndWhatMissesItIsSaid) {
     EXPECT_EQ(run.config["seed"], 1337 + run.round);
     EXPECT_TRUE(run.summary->to_loss->reached);
   }
+  EXPECT_TRUE(is_refused(stepladder(until + "00 --overwrite --until-loss 0"), {"--until-loss"}));
   const Outcome outcome = stepladder(until + "00,02 --overwrite");
   EXPECT_TRUE(ended(outcome, 3, {"trained to a loss", "0 of 2", "2 of 2"}, {"2 of 4 runs", "--max-steps"}));
   EXPECT_FALSE(has(outcome.out, kLearnAlike)) << "no losses were compared";
