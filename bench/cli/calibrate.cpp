@@ -96,7 +96,7 @@ int calibrate(CalibrateOptions& options) {
   noise.context = machine_context(probe);
   noise.steps = first.plan.settings.steps;
   noise.warmup = first.plan.warmup;
-  noise.ladder = first.plan.ladder.usual() ? "" : first.plan.ladder.name;
+  noise.ladder = first.plan.ladder.told_name();
   collect(noise, first.results, second.results);
   // Leave out a rung with a failed run: its other pairs aren't a fair sample.
   bool good = true;

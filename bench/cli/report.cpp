@@ -131,11 +131,11 @@ class Given {
         const auto trial = std::ranges::find(best, part.name, &Trial::part);
         return trial == best.end() ? 0.0 : trial->seconds.value_or(INFINITY);
       });
+      const auto [of, alone] = file_and_part(path);
       for (Part& part : parts) {
         if (part.name.empty())
           add(path, name_of(path, paths), part);
-        else if (const auto [of, alone] = file_and_part(path);
-                 !alone.empty() || seen_.insert(cat(file, ":", part.name)).second)
+        else if (!alone.empty() || seen_.insert(cat(file, ":", part.name)).second)
           add(cat(of, ": ", part.name), told_apart(part, name_of(of, paths)), part);
       }
     }

@@ -86,6 +86,8 @@ struct Ladder {
   bool built_in() const { return folder.empty(); }
   /// Whether this is the default ladder, ours of time.
   bool usual() const;
+  /// Its name as files tell it: "" for the default ladder.
+  std::string told_name() const { return usual() ? "" : name; }
   /// The rung called "02", "tf32" or "02_tf32". Throws InputError with the nearest name for an unknown rung.
   const Rung& find(const std::string& asked) const;
   /// The rung of that whole name; null where the ladder doesn't list it.

@@ -464,9 +464,8 @@ std::vector<Fact> facts_of(const NamedFindings& one, const std::vector<NamedFind
       ratios.push_back(cat(times(speedup.ratio.value), " as ", speedup.against));
     if (const auto& previous = row->numbers->previous)
       ratios.push_back(cat(times(previous->ratio.value), " as ", previous->against));
-    if (!ratios_only) ratios.insert(ratios.begin(), cat(sized(row->numbers->median_step_ms.value), " ms"));
-    const std::string head = ratios.empty() ? "faster" : ratios.front();
-    if (!ratios.empty()) ratios.erase(ratios.begin());
+    std::string head = ratios_only ? "faster" : cat(sized(row->numbers->median_step_ms.value), " ms");
+    if (ratios_only && !ratios.empty()) head = ratios.front(), ratios.erase(ratios.begin());
     facts.push_back(
         {"Beside the ladder: " + row->variant, head,
          joined({join(ratios, ", "), named->file == one.file ? "" : "all measured in " + named->called,

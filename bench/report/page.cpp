@@ -148,12 +148,6 @@ Section devices_beside_each_other(const std::vector<std::vector<const MeasuredFi
   return {};
 }
 
-/// The name of a file's ladder, "" for the ladder of time.
-std::string ladder_of(const MeasuredFile& file) {
-  const Ladder& ladder = file.findings.ladder;
-  return ladder.usual() ? "" : ladder.name;
-}
-
 /// Each rung's speed-up over the rung before it, as text, by ladder: on the first workload of the files if
 /// the rung has one there, else on the first workload where it has one, with that workload's name.
 Json gains_of(const std::vector<MeasuredFile>& files) {
@@ -164,7 +158,8 @@ Json gains_of(const std::vector<MeasuredFile>& files) {
       if (!is_rung(row)) continue;
       if (first.empty()) first = row.workload;
       if (!row.numbers || !row.numbers->previous) continue;
-      const auto [there, is_new] = known.emplace(std::pair(ladder_of(file), row.variant), &row);
+      const auto [there, is_new] =
+          known.emplace(std::pair(file.findings.ladder.told_name(), row.variant), &row);
       if (!is_new && row.workload == first && there->second->workload != first) there->second = &row;
     }
   Json gains = Json::object();
@@ -255,7 +250,7 @@ Json page_json(const std::vector<MeasuredFile>& files, std::vector<TracedFile> p
       page["files"].push_back({{"name", file->name},
                                {"about", file->about},
                                {"called", called(*file)},
-                               {"ladder", ladder_of(*file)},
+                               {"ladder", findings.ladder.told_name()},
                                {"device", file->device()},
                                {"main", !main},
                                {"gist", mixed ? cat(file->device(), ": ", gist) : gist},

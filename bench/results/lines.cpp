@@ -249,10 +249,11 @@ std::string lines_without(const std::string& text, const std::string& part) {
     } catch (const InputError&) {  // a damaged line belongs to no part
     }
   });
-  const auto is_other = [&](const auto& session) { return others.contains(session.second); };
-  for (size_t before = 0; std::exchange(before, others.size()) != others.size();)
-    for (const auto& session : resumed)
-      if (is_other(session)) others.insert(session.first);
+  for (size_t before = 0; before != others.size();) {
+    before = others.size();
+    for (const auto& [id, earlier] : resumed)
+      if (others.contains(earlier)) others.insert(id);
+  }
   std::string kept;
   for (const auto& [id, line] : lines)
     if (others.contains(id)) kept.append(line).append("\n");

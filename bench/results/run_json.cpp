@@ -1,6 +1,7 @@
 #include "bench/results/run_json.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "bench/base/text.h"

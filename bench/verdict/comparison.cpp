@@ -171,18 +171,12 @@ std::optional<double> ms_to_next(const Run& run, size_t first) {
   return mean_ms(run, first) + mean_ms(run, 1) * (1.0 / covered - 1.0);
 }
 
-/// The first step that one of the two runs of a pair timed, from which means of both are taken: so the slow
-/// steps of a run that settles late count.
-size_t first_timed(const Run& was, const Run& is) {
-  return std::min(first_timed(was), first_timed(is));
-}
-
 ComparedRow::Numbers numbers_of(const RowKey& key, const Rounds& base, const Rounds& next, bool exact_memory,
                                 const Limits& limits) {
   ComparedRow::Numbers numbers;
   struct RunPair {
     const Run *was, *is;
-    size_t first;  // the step from which means are taken
+    size_t first;  // the first step that either timed: from it means are taken, so slow steps count
   };
   std::vector<RunPair> pairs;
   for (const auto& [run, other] : pairs_of(next, base)) {
@@ -191,7 +185,7 @@ ComparedRow::Numbers numbers_of(const RowKey& key, const Rounds& base, const Rou
       if (numbers.disturbed++ == 0) numbers.disturbance = disturbance;
       continue;
     }
-    pairs.push_back({other, run, first_timed(*other, *run)});
+    pairs.push_back({other, run, std::min(first_timed(*other), first_timed(*run))});
     numbers.other_algorithms = numbers.other_algorithms || other_algorithms(*other->summary, *run->summary);
   }
   numbers.pairs = pairs.size();

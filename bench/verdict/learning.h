@@ -54,8 +54,7 @@ struct LearningNumbers {
   double base_steps = 0.0, next_steps = 0.0;  // steps to the loss, geometric means over pairs that reached it
   double base_ms = 0.0, next_ms = 0.0;        // time of a step, geometric means; 0 where unknown
   double base_startup_ms = 0.0, next_startup_ms = 0.0;  // start-up and first step, medians
-  std::string
-      no_interval;  // why the seeds are no sample: "BASE learns the same to the bit from several seeds: .."
+  std::string no_interval;   // why the seeds are no sample: "BASE learns the same to the bit from .."
   bool same_curves = false;  // BASE and NEW have equal curves from each seed
   /// How many more seeds would tell a change of 1, 2 and 5 %; empty where the spread is unknown.
   struct More {

@@ -1,9 +1,8 @@
 // How much slower, and how certainly: statistics of pairs of runs, one of each of two builds.
 //
 // A pair's observation is x = log(new / base), the logarithm of the ratio of what the two runs took: a median
-// or mean step, cycles, joules or bytes.
-// Pairs are measured in the order A B, B A, ..., so without a change x is as likely to be positive as
-// negative, whatever the machine does to both.
+// or mean step, cycles, joules or bytes. Pairs are measured in the order A B, B A, ..., so without a change x
+// is as likely to be positive as negative, whatever the machine does to both.
 #pragma once
 
 #include <cstddef>
