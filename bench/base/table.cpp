@@ -153,9 +153,10 @@ std::pair<std::vector<size_t>, std::vector<std::string>> Table::fitting(size_t w
   return {shown, left_out};
 }
 
-std::vector<Table::Column> Table::shown(bool wide, size_t width) const {
+std::vector<Table::Column> Table::shown(bool wide) const {
   std::vector<Column> columns;
-  for (const size_t i : fitting(wide ? SIZE_MAX : width).first) columns.push_back(columns_[i]);
+  for (const size_t i : fitting(wide ? SIZE_MAX : terminal_width(STDOUT_FILENO, kWidth)).first)
+    columns.push_back(columns_[i]);
   return columns;
 }
 

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -73,7 +74,7 @@ class Table {
 
   const std::string& heading() const { return heading_; }
   /// The columns that terminal() shows.
-  std::vector<Column> shown(bool wide, size_t width = terminal_width(STDOUT_FILENO, kWidth)) const;
+  std::vector<Column> shown(bool wide) const;
   bool empty() const { return rows_.empty(); }
 
   /// The table for a terminal: columns as wide as their widest cell, two spaces apart. Control characters in
@@ -114,6 +115,12 @@ class Columns {
   }
   void add_text(const std::string& title, Of cell) {
     add({.title = title, .align = Align::left}, std::move(cell));
+  }
+  /// Adds a column of text if its cells differ among `rows`.
+  template <class Rows>
+  void add_text_if_it_differs(const Rows& rows, const std::string& title, Of cell) {
+    const auto differs = [&](const Row& row) { return cell(row).text != cell(*rows.begin()).text; };
+    if (std::ranges::any_of(rows, differs)) add_text(title, std::move(cell));
   }
 
   template <class Rows>

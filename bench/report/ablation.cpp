@@ -118,6 +118,11 @@ std::optional<Estimate> interaction(const Rounds (&four)[4], Of of) {
   return ratios.empty() ? std::nullopt : std::optional(median_over_rounds(ratios));
 }
 
+/// The variant of two switches alone: "both/compile+fused".
+std::string pair_of(const std::string& one, const std::string& other) {
+  return cat(kBoth, "/", one, "+", other);
+}
+
 }  // namespace
 
 const Rung& tuned_rung(const Ladder& ladder) {
@@ -144,10 +149,6 @@ bool is_ablation(const std::string& variant) {
 
 bool is_rung(const ResultRow& row) {
   return row.peer.empty() && !is_ablation(row.variant);
-}
-
-std::string pair_of(const std::string& one, const std::string& other) {
-  return cat(kBoth, "/", one, "+", other);
 }
 
 std::vector<Rung> rungs_of_switches(const Ladder& file, const std::vector<std::string>& names,

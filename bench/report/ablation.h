@@ -13,9 +13,6 @@
 
 namespace stepladder {
 
-/// The variant of two switches alone: "both/compile+fused".
-std::string pair_of(const std::string& one, const std::string& other);
-
 /// A ladder file's trainer as `kinds` of ablations have its switches `names`: all off, then each alone
 /// (kOnly), each two (kBoth), each left out (kWithout), last all on; its other switches are off.
 std::vector<Rung> rungs_of_switches(const Ladder& file, const std::vector<std::string>& names,

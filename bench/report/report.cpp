@@ -91,8 +91,8 @@ Table ablations_to_loss(const Findings& file, bool joules) {
   Columns<KindOfGain> columns;
   columns.add_text(of_switches(file.ablated) ? "switch" : "rung",
                    [](const KindOfGain& g) { return g.row->rung; });
-  if (std::ranges::any_of(gains, [&](const auto& g) { return g.row->config != gains[0].row->config; }))
-    columns.add_text("workload", [](const KindOfGain& g) { return workload_of(g.row->config); });
+  columns.add_text_if_it_differs(gains, "workload",
+                                 [](const KindOfGain& g) { return workload_of(g.row->config); });
   columns.add_text("gain", [](const KindOfGain& g) { return kGains[g.kind]; });
   add_factors(
       [&](Table::Column column, std::function<Cell(const Sooner&)> cell) {
@@ -121,8 +121,8 @@ Table ablations_table(const Findings& file, bool ratios_only) {
   const bool switches = of_switches(rows);
   Columns<AblatedRung> columns;
   columns.add_text(switches ? "switch" : "rung", [](const AblatedRung& row) { return row.rung; });
-  if (std::ranges::any_of(rows, [&](const AblatedRung& row) { return row.config != rows.front().config; }))
-    columns.add_text("workload", [](const AblatedRung& row) { return workload_of(row.config); });
+  columns.add_text_if_it_differs(rows, "workload",
+                                 [](const AblatedRung& row) { return workload_of(row.config); });
   const std::string first = switches ? kAllOff : file.ladder.rungs.front().name;
   const std::string meanings[] = {
       "how many times as fast it is as the rung before",
@@ -146,8 +146,8 @@ Table ablations_table(const Findings& file, bool ratios_only) {
 Table interactions_table(const std::vector<AblatedPair>& rows) {
   Columns<AblatedPair> columns;
   columns.add_text("switches", [](const AblatedPair& row) { return cat(row.one, ", ", row.other); });
-  if (std::ranges::any_of(rows, [&](const AblatedPair& row) { return row.config != rows.front().config; }))
-    columns.add_text("workload", [](const AblatedPair& row) { return workload_of(row.config); });
+  columns.add_text_if_it_differs(rows, "workload",
+                                 [](const AblatedPair& row) { return workload_of(row.config); });
   const bool to_loss =
       std::ranges::any_of(rows, [](const AblatedPair& row) { return row.both.to_loss.has_value(); });
   columns.add({.title = "both alone",

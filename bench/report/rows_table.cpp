@@ -55,11 +55,6 @@ std::string status_text(const ResultRow& v) {
              skipped > 0 ? cat(", ", skipped, " steps skipped") : "");
 }
 
-bool several_workloads(const std::vector<PlacedRow>& rows) {
-  return std::ranges::any_of(rows,
-                             [&](const PlacedRow& p) { return p.row->workload != rows[0].row->workload; });
-}
-
 /// A rung's name with what it changes.
 Cell name_cell(const PlacedRow& placed) {
   const Rung* rung = placed.row->peer.empty() ? placed.file->ladder.listed(placed.row->variant) : nullptr;
@@ -77,8 +72,7 @@ Cell joules_cell(const ResultRow& row) {
 Columns<PlacedRow> named_columns(const std::string& title, const std::vector<PlacedRow>& rows) {
   Columns<PlacedRow> columns;
   columns.add_text(title, name_cell);
-  if (several_workloads(rows))
-    columns.add_text("workload", [](const PlacedRow& p) { return p.row->workload; });
+  columns.add_text_if_it_differs(rows, "workload", [](const PlacedRow& p) { return p.row->workload; });
   if (std::ranges::any_of(rows, [](const PlacedRow& p) { return !p.measured.empty(); }))
     columns.add_text("measured", [](const PlacedRow& p) { return p.measured; });
   return columns;
@@ -293,8 +287,7 @@ Table factors_table(const std::vector<PlacedRow>& rows) {
 Table groups_table(const std::vector<GroupGain>& groups) {
   Columns<GroupGain> columns;
   columns.add_text("group", [](const GroupGain& g) { return g.name; });
-  if (std::ranges::any_of(groups, [&](const auto& g) { return g.workload != groups[0].workload; }))
-    columns.add_text("workload", [](const GroupGain& g) { return g.workload; });
+  columns.add_text_if_it_differs(groups, "workload", [](const GroupGain& g) { return g.workload; });
   columns.add_text("from", [](const GroupGain& g) { return g.before; });
   columns.add_text("to", [](const GroupGain& g) { return g.rungs.back(); });
   columns.add({.title = "speed-up", .meaning = "times as fast after as before the group"},

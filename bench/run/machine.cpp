@@ -132,6 +132,19 @@ std::string now_utc() {
   return cat(std::put_time(&utc, "%FT%T"), ".", std::setw(3), std::setfill('0'), ms % 1000, "Z");
 }
 
+/// How many of the cores that this process may use are busy with other processes, sampled for 0.2 s.
+double busy_cores() {
+  // Only tests set this variable, to 0, since they start hundreds of runs.
+  const char* const asked = std::getenv("STEPLADDER_BUSY_SAMPLE_MS");
+  const int sample_ms = asked ? std::atoi(asked) : 200;
+  if (sample_ms == 0) return 0.0;  // two readings at once could differ by a tick, and look busy
+  const auto [busy, all] = core_ticks();
+  std::this_thread::sleep_for(std::chrono::milliseconds(sample_ms));
+  const auto [later_busy, later_all] = core_ticks();
+  if (later_all <= all) return 0.0;
+  return static_cast<double>(host().cores * (later_busy - busy)) / static_cast<double>(later_all - all);
+}
+
 }  // namespace
 
 std::string version() {
@@ -233,18 +246,6 @@ std::string python() {
   if (const char* named = std::getenv("STEPLADDER_PYTHON")) return named;
   const std::string venv = shared_dir() + "/.venv/bin/python";
   return std::filesystem::exists(venv) ? venv : "python3";
-}
-
-double busy_cores() {
-  // Only tests set this variable, to 0, since they start hundreds of runs.
-  const char* const asked = std::getenv("STEPLADDER_BUSY_SAMPLE_MS");
-  const int sample_ms = asked ? std::atoi(asked) : 200;
-  if (sample_ms == 0) return 0.0;  // two readings at once could differ by a tick, and look busy
-  const auto [busy, all] = core_ticks();
-  std::this_thread::sleep_for(std::chrono::milliseconds(sample_ms));
-  const auto [later_busy, later_all] = core_ticks();
-  if (later_all <= all) return 0.0;
-  return static_cast<double>(host().cores * (later_busy - busy)) / static_cast<double>(later_all - all);
 }
 
 Json machine_context(const DeviceProbe& probe) {

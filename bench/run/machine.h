@@ -62,9 +62,6 @@ std::string bin_dir();
 /// The Python for the charts and the page: STEPLADDER_PYTHON, else the source folder's .venv, else python3.
 std::string python();
 
-/// How many of the cores that this process may use are busy with other processes, sampled for 0.2 s.
-double busy_cores();
-
 /// Tool version, commit of the build, command line, host and how busy it is, device, time, and the variables
 /// that change what libraries compute: the context of a results file.
 Json machine_context(const DeviceProbe& probe);

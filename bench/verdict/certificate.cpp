@@ -68,15 +68,12 @@ Table table_of(const std::vector<Certificate>& certificates, const std::string& 
     columns.add({.title = header, .meaning = meaning},
                 [cell](const Certificate& c) { return c.refusal.empty() ? cell(c) : kNone; });
   };
-  const auto differs = [&](std::string Certificate::*field) {
-    return std::ranges::any_of(certificates,
-                               [&](const Certificate& c) { return c.*field != certificates[0].*field; });
-  };
+  const bool workloads = std::ranges::any_of(
+      certificates, [&](const Certificate& c) { return c.workload != certificates[0].workload; });
   columns.add_text("trainer", [](const Certificate& c) { return c.variant; });
-  columns.add(
-      {.title = "workload", .align = Align::left, .priority = differs(&Certificate::workload) ? 0 : 1},
-      [](const Certificate& c) { return c.workload; });
-  if (differs(&Certificate::part)) columns.add_text("part", [](const Certificate& c) { return c.part; });
+  columns.add({.title = "workload", .align = Align::left, .priority = workloads ? 0 : 1},
+              [](const Certificate& c) { return c.workload; });
+  columns.add_text_if_it_differs(certificates, "part", [](const Certificate& c) { return c.part; });
   add("steps", "", [](const Certificate& c) { return grouped(c.steps); });
   add("seeds", "", [](const Certificate& c) { return std::to_string(c.losses.size()); });
   add("mean loss", "on validation data after the last step, over seeds",

@@ -59,32 +59,8 @@ std::optional<Difference> other_rate(const Run& was, const Run& is) {
   return std::nullopt;
 }
 
-}  // namespace
-
-Rows::Rows(const Results& results) {
-  for (const Run& run : results.runs) {
-    if (!run.peer.empty()) continue;
-    const RowKey key = run.row();
-    if (!rounds.contains(key)) order.push_back(key);
-    rounds[key][run.round] = &run;
-  }
-}
-
-const Rounds* Rows::find(const RowKey& key) const {
-  const auto found = rounds.find(key);
-  return found == rounds.end() ? nullptr : &found->second;
-}
-
-std::string Disagreement::text() const {
-  const auto shown = [](const std::string& value) {
-    return value.empty() ? "unknown" : printable(value, 200);
-  };
-  return cat(printable(difference.field, 100), " ", shown(difference.was), " / ", shown(difference.is),
-             rungs.empty()       ? ""
-             : rungs.size() == 1 ? cat(" (", printable(rungs.front(), 100), ")")
-                                 : cat(" (", rungs.size(), " rungs)"));
-}
-
+/// The fields in which BASE and NEW differ. Throws Error with kExitNotComparable where a row's runs are
+/// unlike each other.
 std::vector<Disagreement> disagreements(const Results& base, const Results& next) {
   require_alike(base, "BASE is not comparable");
   require_alike(next, "NEW is not comparable");
@@ -114,6 +90,32 @@ std::vector<Disagreement> disagreements(const Results& base, const Results& next
     }
   }
   return differing;
+}
+
+}  // namespace
+
+Rows::Rows(const Results& results) {
+  for (const Run& run : results.runs) {
+    if (!run.peer.empty()) continue;
+    const RowKey key = run.row();
+    if (!rounds.contains(key)) order.push_back(key);
+    rounds[key][run.round] = &run;
+  }
+}
+
+const Rounds* Rows::find(const RowKey& key) const {
+  const auto found = rounds.find(key);
+  return found == rounds.end() ? nullptr : &found->second;
+}
+
+std::string Disagreement::text() const {
+  const auto shown = [](const std::string& value) {
+    return value.empty() ? "unknown" : printable(value, 200);
+  };
+  return cat(printable(difference.field, 100), " ", shown(difference.was), " / ", shown(difference.is),
+             rungs.empty()       ? ""
+             : rungs.size() == 1 ? cat(" (", printable(rungs.front(), 100), ")")
+                                 : cat(" (", rungs.size(), " rungs)"));
 }
 
 void require_comparable(const Results& base, const Results& next) {

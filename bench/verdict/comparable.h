@@ -30,10 +30,6 @@ struct Disagreement {
   std::string text() const;
 };
 
-/// The fields in which BASE and NEW differ. Throws Error with kExitNotComparable where a row's runs are
-/// unlike each other.
-std::vector<Disagreement> disagreements(const Results& base, const Results& next);
-
 /// Checks that two results have the same device model and configuration, and share a rung on a workload.
 /// Otherwise throws Error with kExitNotComparable, naming the fields that differ.
 void require_comparable(const Results& base, const Results& next);

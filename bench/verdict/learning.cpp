@@ -227,11 +227,11 @@ void LearningNumbers::forget_interval(const std::string& why) {
 
 // ---- learning the same
 
-bool equal_losses(std::span<const double> differences, double margin) {
+bool equal_losses(std::span<const double> differences) {
   constexpr double kLevel = 0.01;
   if (differences.size() < kMinCertainPairs) return false;
   const Mean difference = mean_of(differences);
-  return p_above(difference, -margin) <= kLevel && p_below(difference, margin) <= kLevel;
+  return p_above(difference, -kEqualLoss) <= kLevel && p_below(difference, kEqualLoss) <= kLevel;
 }
 
 }  // namespace stepladder

@@ -95,7 +95,7 @@ LearningNumbers learning_numbers(const Rounds& base, const Rounds& next, double 
 
 /// How much the loss may differ, in nats, after a change that is meant to affect speed alone.
 inline constexpr double kEqualLoss = 0.005;
-/// Two one-sided t tests at 1 %: whether the mean difference over pairs lies between -margin and margin.
-bool equal_losses(std::span<const double> differences, double margin = kEqualLoss);
+/// Two one-sided t tests at 1 %: whether the mean difference over pairs lies within kEqualLoss of 0.
+bool equal_losses(std::span<const double> differences);
 
 }  // namespace stepladder
