@@ -472,11 +472,11 @@ TEST(Report, TimeToALossIsComparedInTheRoundsThatBothReachedIt) {
 TEST(Report, NoFactorContradictsThatThereIsNoClearWinnerAtALoss) {
   const auto answer = [](std::vector<double> first, std::vector<double> second) {
     std::vector<Json> runs;
-    for (size_t round = 0; round < first.size(); ++round)
-      for (const auto& [variant, seconds] :
-           {std::pair("00_fp32_baseline", first), std::pair("02_tf32", second)}) {
+    for (const auto& [variant, seconds] :
+         {std::pair("00_fp32_baseline", first), std::pair("02_tf32", second)})
+      for (size_t round = 0; round < seconds.size(); ++round) {
         Json& run = runs.emplace_back(run_json(variant, static_cast<int>(round), 10));
-        run["summary"]["to_loss"] = {{"loss", 3.0},   {"reached", true},
+        run["summary"]["to_loss"] = {{"loss", 3.0},   {"reached", seconds[round] < 900},
                                      {"steps", 100},  {"seconds", seconds[round]},
                                      {"tokens", 1e6}, {"joules", nullptr}};
       }
@@ -489,6 +489,9 @@ TEST(Report, NoFactorContradictsThatThereIsNoClearWinnerAtALoss) {
   EXPECT_TRUE(says(close, {"No clear winner", "02_tf32", "00_fp32_baseline"}) && !says(close, {"steps, "}))
       << close;
   EXPECT_TRUE(says(clear, {"Soonest", "sooner than 00_fp32_baseline"}));
+  const std::string outstanding = answer({100, 101, 102}, {50, 50}), missed = answer({100, 101}, {50, 900});
+  EXPECT_TRUE(says(outstanding, {"Soonest", "02_tf32", "2.0"})) << outstanding << ": no run of it missed the loss";
+  EXPECT_TRUE(says(missed, {"00_fp32_baseline, 100"})) << missed;
 }
 
 TEST(Report, NothingIsClaimedOnRowsThatWereDisturbedInEveryRound) {

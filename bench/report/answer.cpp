@@ -89,17 +89,17 @@ bool reached_its_loss(const ResultRow& row) {
   return is_rung(row) && row.to_loss() && row.to_loss()->reached > 0;
 }
 
-/// The rung that reached its loss in the fewest seconds, of those that reached it in the most rounds; null
-/// where none did.
+/// The rung that reached its loss in the fewest seconds, of those that missed it in the fewest rounds;
+/// null where none reached it.
 const ResultRow* soonest(const std::vector<ResultRow>& rows, const ResultRow* but = nullptr) {
   const auto key = [](const ResultRow& row) {
     const TimeToLoss& took = *row.to_loss();
-    return std::pair(took.reached, -took.seconds.value);
+    return std::pair(std::ssize(row.runs) - took.reached, took.seconds.value);
   };
   const ResultRow* best = nullptr;
   for (const ResultRow& row : rows)
     if (row.claimable() && reached_its_loss(row) && &row != but && (!but || row.workload == but->workload) &&
-        (!best || key(row) > key(*best)))
+        (!best || key(row) < key(*best)))
       best = &row;
   return best;
 }
