@@ -34,8 +34,12 @@ def _failure(ax, x: float, y: float, text: str) -> None:
     style.beside(ax, text, (x, y), color=style.MUTED, style="italic")
 
 
-def _why(row: Row) -> str:
-    return "not measured" if row.ok else row.status
+def _why(row: Row, missing: str = "not measured") -> str:
+    return missing if row.ok else row.status
+
+
+def _why_no_gain(row: Row) -> str:
+    return _why(row, row.disturbance or "nothing to compare it with")
 
 
 def _bracket_groups(ax, workload: Workload) -> None:
@@ -72,7 +76,7 @@ def draw_waterfall(data: Results):
                 style.beside(ax, "baseline", (1.0, y))
                 continue
             if row.speedup is None:
-                _failure(ax, reached, y, _why(row))
+                _failure(ax, reached, y, _why_no_gain(row))
                 continue
             if row.previous:  # as in the ladder's table: not the quotient of two medians
                 before, gain = row.previous.against, row.previous.value
@@ -124,7 +128,7 @@ def draw_cycles(data: Results):
         shown = [1.0]
         for y, row in enumerate(workload.rows):
             if not row.ok or (row.previous is None and y):
-                _failure(ax, 1.0, y, _why(row))
+                _failure(ax, 1.0, y, _why_no_gain(row))
                 continue
             clock = f"{row.clock_mhz:.0f} MHz" if row.cycles else "no cycles"
             if row.previous is None:
@@ -182,7 +186,7 @@ def draw_memory(data: Results):
                 color, hatch = _PART_LOOKS[part]
                 bar = ax.barh(y, size / GIB, left=end, height=0.62, color=color, hatch=hatch, edgecolor="white",
                               linewidth=0.5)
-                style.tip(bar[0], f"{row.rung}, {part}: {size / GIB:.2f} GiB")
+                style.tip(bar[0], f"{row.rung}, {part}: {style.number(size / GIB)} GiB")
                 shown.add(part)
                 end += size / GIB
             process = row.memory.process / GIB
@@ -191,7 +195,7 @@ def draw_memory(data: Results):
             if beside:
                 style.mark(ax, beside, y, f"{row.counterpart.rung}: {beside:.2f} GiB allocated at most", **_PEER_MARK)
                 shown.add("peer")
-            columns_right(ax, y, [f"{row.live_gib:.1f}"], (-2,))
+            columns_right(ax, y, [style.number(row.live_gib)], (-2,))
         label_rows(ax, [row.rung for row in workload.rows])
         ax.set_xlim(0, 1.1 * ax.get_xlim()[1])  # leaves room for the column of numbers beside the marks
     groups[-1][-1].set_xlabel("GiB; the number is the arena's peak")

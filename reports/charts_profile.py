@@ -1,6 +1,7 @@
 """Charts of profiles: where the time of a step goes, and how far from its floor."""
 
 from collections.abc import Callable
+from itertools import cycle
 
 import style
 from layout import label_rows, left_of, legend_above, legend_right
@@ -37,7 +38,7 @@ def _stacks(data: Results, parts_of: Callable[[Profile], dict[str, float]], titl
              | ({"other": other} if (other := sum(part.get(name, 0) for name in small)) else {}) for part in parts]
     names = list(dict.fromkeys(name for part in parts for name in part))
     looks = {name: {"color": color, "hatch": hatch}
-             for name, (color, hatch) in zip(names, ((c, h) for h in _HATCHES for c in style.COLOURS))}
+             for name, (color, hatch) in zip(names, cycle((c, h) for h in _HATCHES for c in style.COLOURS))}
     looks |= {"idle": {"color": style.BAND, "hatch": "xx"}}
     rows = [f"{profile.rung}\n{': '.join(filter(None, (profile.label, f'{style.number(profile.ms)} ms')))}"
             for profile in profiles]
@@ -181,8 +182,8 @@ def _fastest(data: Results, math: str) -> Row | None:
     """The rung with the highest MFU on the ladder's workloads; of other files if the ladder has none of this type."""
     ladders = data.ladders()
     same = [workload for workload in data.workloads if workload.key in [ladder.key for ladder in ladders]]
-    rows = ([row for workload in of for row in workload.rows
-             if row.ok and row.math == math and row.mfu_nanogpt and row.world_size == 1] for of in (ladders, same))
+    rows = ([row for workload in of if workload.devices == 1 for row in workload.rows
+             if row.ok and row.math == math and row.mfu_nanogpt] for of in (ladders, same))
     return max(next(filter(None, rows), []), key=lambda row: row.mfu_nanogpt, default=None)
 
 

@@ -99,7 +99,7 @@ def _scaling_of_one_batch(rate, below, lines: dict[str, list], predicted: list, 
     for rung, rows in lines.items():
         look = looks[rung]
         rows = sorted(rows, key=lambda row: row.devices)
-        alone = rows[0].tokens_per_second.value / rows[0].devices / rows[0].efficiency.value / 1e3
+        alone = (rows[0].alone or math.nan) / 1e3
         model = sorted((row for row in predicted if row.rung == rung), key=lambda row: row.devices)
         for ax, first, unit, of in ((rate, alone, lambda row: 1e-3 / row.devices, lambda row: row.tokens_per_second),
                                     (below, 100, lambda _: 100, lambda row: row.efficiency)):
@@ -124,11 +124,10 @@ def draw_scaling(data: Results):
     model predicts from one device and nominal links, to 64 devices; nobody measured that."""
     if not data.scaling:
         return "no rung was measured on one device and on several: `stepladder run --devices 1,2,4` does"
-    first = data.workloads[0]
-    setting = data.scaling[0].setting or (first.model, first.T)
+    setting = data.scaling[0].setting
     files: dict[int, dict[str, dict[str, list]]] = {}  # by batch, rung and file
     for row in data.scaling:
-        if row.setting in (None, setting):
+        if row.setting == setting:
             files.setdefault(row.batch, {}).setdefault(row.rung, {}).setdefault(row.file, []).append(row)
     most = {batch: {rung: max(rows.values(), key=len) for rung, rows in rungs.items()}
             for batch, rungs in sorted(files.items())}

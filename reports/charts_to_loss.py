@@ -143,8 +143,8 @@ def draw_to_loss(data: Results):
         for row in trained:
             _draw_curves(above, row, looks[row.rung])
         if not beneath:
-            if len(trained) > 1:
-                legend_right(fig, above, [Line2D([], [], label=row.rung, color=looks[row.rung].color) for row in trained], lines=True)
+            legend_right(fig, above, [Line2D([], [], label=row.rung, color=looks[row.rung].color, linestyle=looks[row.rung].linestyle)
+                                      for row in trained], lines=True)
             continue
         (below,) = beneath
         label_rows(below, [row.rung for row in rows])

@@ -84,7 +84,7 @@ def render(page: dict, results: list[Results], everything: Results, drawn: dict[
     for workload in everything.workloads:
         diffs.setdefault(workload.ladder, {}).update({row.rung: row.diff for row in workload.rows if row.diff})
     return TEMPLATES.get_template("page.html").render(
-        page=page, device=", ".join(devices), stale=stale(measured), charts=shown,
+        page=page, history=everything.history, device=", ".join(devices), stale=stale(measured), charts=shown,
         leading=next((chart for chart in shown if chart.svg), None),
         gpu=gpu_ladder() if everything.emulated else None,
         diffs={ladder: {rung: of[rung] for rung in everything.rungs if rung in of} for ladder, of in diffs.items() if of},

@@ -229,8 +229,7 @@ def agrees(ratio: float) -> bool:
 
 def told_by(results: Sequence[Results]) -> bool:
     """Whether a published row may stand beside one of `results`: none may beside trainers of one's own."""
-    return not results or any(not one.of_others or any(workload.ladder in PEER_LADDERS for workload in one.workloads)
-                              for one in results)
+    return not results or any(workload.ladder in ("", *PEER_LADDERS) for one in results for workload in one.workloads)
 
 
 def load(folder: Path = FOLDER) -> list[dict]:

@@ -99,6 +99,7 @@ class Row:
     warmup: int = 0  # the most warm-up steps of a run
     counted: int = 0  # rounds that the numbers are from: undisturbed ones, if there are any
     interval: str = ""  # the name of intervals over as many rounds
+    disturbance: str = ""  # "throttled" or "shared", if that was so in all rounds: nothing is claimed on its numbers
     counterpart: "Row | None" = None  # PyTorch's same rung, where it is ok
     peer: str = ""  # "pytorch" or "llmc"; "" for a rung
     tokens_per_second: float | None = None
@@ -118,11 +119,9 @@ class Row:
     curves: list[Curve] = field(default_factory=list)  # one for each counted run with at least two finite evaluations
     target: float | None = None  # the validation loss asked for: to train until, or to certify
     math: str = ""  # the math mode of its GEMMs
-    world_size: int = 1
     settings: str = ""  # settings that change its time, other than model, batch, length and steps
     configuration: dict = field(default_factory=dict)  # all that may change its time, with what a trainer of one's own recorded
     place: int = 0  # in its ladder; rows that aren't in it come last
-    ours: bool = True  # of Stepladder's own ladder, whose sources are here
     diff: sources.Diff | None = None  # against its parent
 
     @property
@@ -190,7 +189,6 @@ class Workload:
     T: int
     devices: int = 1  # each trains on a batch of B
     rows: list[Row] = field(default_factory=list)
-    peers: list[Row] = field(default_factory=list)  # those that are one trainer, such as llm.c, and ok
     all_peers: list[Row] = field(default_factory=list)  # peers beside a rung and failed ones, too
     label: str = ""  # the device and the file it is from, each where there are several
     device: str = ""
@@ -202,6 +200,11 @@ class Workload:
     def __str__(self) -> str:
         return f"{self.label + ': ' if self.label else ''}{self.model}, B = {self.B}, T = {self.T}" + \
             (f", {self.devices} devices" if self.devices > 1 else "")
+
+    @property
+    def ours(self) -> bool:
+        """Whether its rungs are of one of Stepladder's ladders, whose sources are here."""
+        return self.ladder in ("", "learning")
 
     @property
     def key(self) -> tuple:
@@ -217,6 +220,11 @@ class Workload:
     def baselines(self) -> set[str]:
         """Rungs that speed-ups are against."""
         return {row.baseline.against for row in self.rows if row.baseline}
+
+    @property
+    def peers(self) -> list[Row]:
+        """Those that are one trainer, such as llm.c, and ok."""
+        return [row for row in self.all_peers if row.ok and row.rung == row.peer]
 
     @property
     def everyone(self) -> list[Row]:
@@ -287,20 +295,9 @@ class Scaled:
     batch: int  # batch of the run on one device
     tokens_per_second: Estimate
     efficiency: Estimate  # a fraction
+    alone: float | None = None  # tokens/s of one device by itself; None for a prediction
     machines: int = 1
     setting: tuple[str, int] | None = None  # model and sequence length, where the file says them
-    file: str = ""
-
-
-@dataclass
-class Predicted:
-    """The throughput that a model of communication predicts, where nothing was measured."""
-
-    rung: str
-    devices: int
-    batch: int
-    tokens_per_second: Estimate
-    efficiency: Estimate
     file: str = ""
 
 
@@ -312,7 +309,7 @@ class Results:
     ablations: list[Ablation] = field(default_factory=list)
     name: str = ""  # of the results file
     scaling: list[Scaled] = field(default_factory=list)
-    predicted: list[Predicted] = field(default_factory=list)
+    predicted: list[Scaled] = field(default_factory=list)
     mixed: bool = False  # measured on several devices: only ratios compare
     profiles: list = field(default_factory=list)  # profiles.Profile objects, given with the results
     history: list = field(default_factory=list)  # of history.Series
@@ -326,13 +323,13 @@ class Results:
     @property
     def of_others(self) -> bool:
         """Whether only trainers of one's own were measured: they have no ablation, profile or published number."""
-        rows = [row for workload in self.workloads for row in workload.rows]
-        return bool(rows) and not any(row.ours for row in rows)
+        measured = [workload for workload in self.workloads if workload.rows]
+        return bool(measured) and not any(workload.ours for workload in measured)
 
     @property
     def emulated(self) -> bool:
         """Whether our rungs ran on a CPU alone, which emulates reduced precisions: the losses are real, speeds tell nothing."""
-        return self.backend == "cpu" and any(row.ours for workload in self.workloads for row in workload.rows)
+        return self.backend == "cpu" and any(workload.rows and workload.ours for workload in self.workloads)
 
     def ladders(self) -> list[Workload]:
         """The workloads of each device's first results on which a rung is ok: those on a single device, else those on
@@ -363,7 +360,7 @@ class Results:
                 rows = [replace(row, counterpart=best.get(f"pytorch/{row.rung}"))
                         for row in sorted(best.values(), key=lambda row: row.place) if not row.peer]
                 peers = [row for row in best.values() if row.rung == row.peer]
-                found.append(replace(workloads[0], rows=rows, peers=peers, all_peers=peers))
+                found.append(replace(workloads[0], rows=rows, all_peers=peers))
         return found
 
     def knowing(self, known: Callable[[Row], bool], once: bool = False) -> list[Workload]:
@@ -473,7 +470,6 @@ def read(data: dict) -> Results:
         counted = set(variant["counted"])
         row = _row(variant, [run for run in runs.get((variant["variant"], _key(variant)), ()) if run["round"] in counted],
                    data["plan"].get("certify_loss"))
-        row.ours = not own
         row.diff = sources.diff_of_commands(row.rung, ladder) if own else sources.diff(row.rung)
         row.place = [*ladder, row.rung].index(row.rung)
         if row.rung.startswith(ABLATIONS):
@@ -482,9 +478,7 @@ def read(data: dict) -> Results:
             workload.rows.append(row)
             continue
         workload.all_peers.append(row)
-        if row.ok and row.rung == row.peer:
-            workload.peers.append(row)
-        elif row.ok and row.peer == "pytorch":
+        if row.ok and row.peer == "pytorch":
             for rung in workload.rows:
                 if row.rung == f"{row.peer}/{rung.rung}":
                     rung.counterpart = row
@@ -495,8 +489,8 @@ def read(data: dict) -> Results:
     used = [workload for workload in workloads.values() if workload.rows or workload.all_peers]
     return Results(model, plain(device["backend"]), used, [_ablation(item) for item in data.get("ablations", [])],
                    name=plain(data.get("report", {}).get("name", "")),
-                   scaling=[_scaled(item) for item in data.get("scaling", [])],
-                   predicted=[Predicted(plain(x["variant"]), x["devices"], x["batch"], Estimate(x["tokens_per_second"]),
+                   scaling=[_scaled(item, workloads) for item in data.get("scaling", [])],
+                   predicted=[Scaled(plain(x["variant"]), x["devices"], x["batch"], Estimate(x["tokens_per_second"]),
                                         Estimate(x["efficiency"])) for x in data.get("scaling_predicted", [])])
 
 
@@ -506,9 +500,9 @@ def _row(variant: dict, runs: list[dict], certify_loss: float | None) -> Row:
     row.rounds = [_steps(run) for run in runs]
     row.warmup = max((run["summary"]["warmup_steps"] for run in runs if run["summary"]), default=0)
     row.math = plain(variant["config"].get("math", ""))
-    row.world_size = variant["config"].get("world_size", 1)
     row.configuration = {key: value for key, value in variant["config"].items() if key not in NOT_SETTINGS}
     row.settings = plain(variant.get("settings", ""), 400)
+    row.disturbance = plain(variant.get("disturbance", "")) if variant.get("disturbed") else ""
     row.counted, row.interval = len(variant["counted"]), variant["interval"]
     row.joules_unknown = next((plain(run["summary"]["joules_unknown"], 200) for run in runs
                                if run["summary"] and "joules_unknown" in run["summary"]), "")
@@ -575,9 +569,13 @@ def _ablation(item: dict) -> Ablation:
     return Ablation(plain(item["rung"]), Workload(*_key(item)), gains)
 
 
-def _scaled(item: dict) -> Scaled:
+def _scaled(item: dict, workloads: dict[tuple, Workload]) -> Scaled:
+    model, _, T, _ = _key(item)
+    one = workloads.get((model, item["one_batch"], T, 1))
+    alone = next((row.tokens_per_second for row in (one.everyone if one else ()) if row.rung == plain(item["against"])), None)
     return Scaled(plain(item["variant"]), item["devices"], item["one_batch"],
-                  *(Estimate(*_estimate(item[key])) for key in ("tokens_per_second", "efficiency")), item.get("machines", 1), (_key(item)[0], _key(item)[2]) if "config" in item else None)
+                  *(Estimate(*_estimate(item[key])) for key in ("tokens_per_second", "efficiency")), alone, item.get("machines", 1),
+                  (model, T))
 
 
 def _key(item: dict) -> tuple[str, int, int, int]:

@@ -897,6 +897,20 @@ TEST_F(OwnTrainer, ThatIsFitPassesItsCheck) {
         << options;
 }
 
+TEST_F(OwnTrainer, WhoseRungsLearnOtherwiseThanTheFirstFailsItsCheckAsItWouldFailARun) {
+  trainer(
+      "other.sh",
+      cat(kStart, loop(R"(sleep 0.01; say '{"event":"step","step":'$i',"step_ms":10,"loss":'$((19 - i))'}')"),
+          kEnd));
+  edit_ladder(R"("sh", "trainer.sh")", R"("sh", "other.sh")");
+  const std::string check = "check-trainer --ladder own/ladder.json";
+  EXPECT_TRUE(ended(stepladder(check), kExitFailed, {"wrong (diverged)", "loss 19", "tolerance"}));
+  EXPECT_EQ(run("--rounds 1").code, kExitFailed);
+  EXPECT_EQ(stepladder(check + " --rungs 01").code, 0) << "nothing to hold it against";
+  edit_ladder(R"("tolerance": 0.01,)", "");
+  EXPECT_EQ(stepladder(check).code, 0) << "losses are meant to differ";
+}
+
 TEST_F(OwnTrainer, IsToldWhatItIsReadyForAndWhatToAddForTheRest) {
   const std::string check = "check-trainer --ladder own/ladder.json --rungs ";
   EXPECT_TRUE(says(stepladder(check + "00").out, {"\"tolerance\"", "run.evaluated", "\"switches\""}));

@@ -377,7 +377,7 @@ class Beside(unittest.TestCase):
 
     def test_beside_trainers_of_ones_own_there_is_nothing_but_beside_ladders_of_peers(self):
         own = ours({"00": 5.0})
-        own.workloads[0].rows[0].ours = False
+        own.workloads[0].ladder = "mine"
         self.assertFalse(published.told_by([own]))
         self.assertTrue(published.told_by([own, ours(LADDER)]) and published.told_by([]))
         own.workloads[0].ladder = "raschka-pytorch"

@@ -141,7 +141,8 @@ std::pair<std::vector<size_t>, std::vector<std::string>> Table::fitting(size_t w
   const auto priority = [&](size_t i) {
     const bool says = i == 0 || i == last || rows_.empty() ||
                       std::ranges::any_of(rows_, [&](const auto& row) { return row[i].text != kNone; });
-    return !says ? 0 : columns_[i].priority ? columns_[i].priority : INT_MAX;
+    const int own = columns_[i].priority ? columns_[i].priority : INT_MAX;
+    return says ? own : own - INT_MAX;  // columns without any value leave first
   };
   while (total > width) {
     const auto next = std::ranges::min_element(shown, {}, priority);

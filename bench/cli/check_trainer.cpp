@@ -127,9 +127,20 @@ std::vector<std::string> advice(const Run& run, const Program& program, const Wo
   return lines;
 }
 
-/// Runs a program and prints the outcome; `brief` leaves out what a run that is ok told. Returns whether it
-/// is ok.
-bool check_one(Plan& plan, const Program& program, bool brief = false) {
+/// Marks a run as diverged where its losses are not within the program's tolerance of the first rung's,
+/// `first`.
+void hold_to_first(Run& run, const Program& program, const std::optional<Run>& first) {
+  if (run.status != Status::ok || !first || !std::isfinite(program.tolerance)) return;
+  if (!same_task(first->config, run.config)) return;
+  const std::string apart = divergence(*first, run, program.tolerance);
+  if (apart.empty()) return;
+  run.status = Status::diverged;
+  run.reason = apart + "; leave \"tolerance\" out where seed or data differ between rungs";
+}
+
+/// Runs a program and prints the outcome; `brief` leaves out what a run that is ok told. `first` is the run
+/// of the first rung, or of all switches off, once that is ok. Returns whether it is ok.
+bool check_one(Plan& plan, const Program& program, std::optional<Run>& first, bool brief = false) {
   plan.source_hashes[program.variant] = program.source_hash();
   Workload workload = workload_for(plan, program, plan.batch.front(), /*round=*/0, program.devices);
   // Accept the batch and length that a command has built in, unless others were asked for.
@@ -137,8 +148,10 @@ bool check_one(Plan& plan, const Program& program, bool brief = false) {
   if (asked.batch.empty() && !is_told(program, "batch")) workload.config.erase("B");
   if (!asked.seq && !is_told(program, "seq")) workload.config.erase("T");
   std::cout << program.variant << ": " << printable(shell_line(workload.command), kMaxMessage) << std::endl;
-  const Run run = run_program(workload, [](const Step&) {});
+  Run run = run_program(workload, [](const Step&) {});
+  hold_to_first(run, program, first);
   const bool good = run.status == Status::ok;
+  if (good && (program.variant == plan.ladder.rungs.front().name || program.variant == kAllOff)) first = run;
   std::vector<std::string> notes;
   if (!good) {
     std::cout << "wrong (" << name_of(run.status) << "): " << printable(run.reason, kMaxMessage) << "\n";
@@ -160,7 +173,7 @@ using Checked = std::map<std::pair<std::vector<std::string>, std::vector<std::st
 /// Checks a ladder file's trainer as `ablate` starts it: with each switch alone and, of those that are fine
 /// alone, with each left out, unless some exclude each other. Says which switches break it. Returns whether
 /// none does.
-bool check_each_switch(Plan& plan, const std::string& python, Checked& checked) {
+bool check_each_switch(Plan& plan, const std::string& python, std::optional<Run>& first, Checked& checked) {
   const Ladder& file = plan.ladder;
   const auto broken = [&](const std::vector<std::string>& names, const char* kind) {
     Ladder ladder = file;
@@ -168,7 +181,7 @@ bool check_each_switch(Plan& plan, const std::string& python, Checked& checked) 
     std::vector<std::string> variants;
     for (const Program& program : programs(ladder, {"all"}, {}, python)) {
       const auto [outcome, is_new] = checked.try_emplace({program.command, program.environment}, false);
-      if (is_new) outcome->second = check_one(plan, program, /*brief=*/true);
+      if (is_new) outcome->second = check_one(plan, program, first, /*brief=*/true);
       if (!outcome->second) variants.push_back(program.variant);
     }
     return variants;
@@ -247,11 +260,12 @@ int check_trainer(CheckOptions& options) {
   plan.timeout_s = options.timeout;
   const InterruptGuard guard;
   bool good = true;
+  std::optional<Run> first;
   Checked checked;
   for (const Program& program : plan.programs)
-    good &= checked[{program.command, program.environment}] = check_one(plan, program);
+    good &= checked[{program.command, program.environment}] = check_one(plan, program, first);
   if (plan.ladder.switched && options.rungs == CheckOptions().rungs)
-    good &= check_each_switch(plan, options.python, checked);
+    good &= check_each_switch(plan, options.python, first, checked);
   return good ? kExitOk : kExitFailed;
 }
 

@@ -45,8 +45,8 @@ std::string on_devices(const Findings& file, const ResultRow& best) {
   return !more ? "" : devices == 1 ? " on one device" : cat(" on ", devices, " devices");
 }
 
-/// A sentence on how many rungs learn as the first rung does on every workload, of those that should; ""
-/// where the rungs' speed says something, or fewer than two rungs could be compared.
+/// A sentence on how many other rungs learn as the first one does on every workload, of those that should; ""
+/// where the rungs' speed says something, or none could be compared.
 std::string learning(const Findings& file) {
   const std::string& first = file.ladder.rungs.front().name;
   if (!file.ladder.built_in() || std::ranges::none_of(file.rows, emulates)) return "";
@@ -55,7 +55,7 @@ std::string learning(const Findings& file) {
   std::map<std::string, bool> fine;  // by rung
   bool others = false;               // whether some rung's losses may differ from the first one's
   for (const ResultRow& row : file.rows) {
-    if (!is_rung(row) || !has_reference(row, file.rows, first)) continue;
+    if (!is_rung(row) || row.variant == first || !has_reference(row, file.rows, first)) continue;
     const Rung* rung = file.ladder.listed(row.variant);
     if (rung && std::isinf(rung->tolerance)) {
       others = true;
@@ -66,10 +66,12 @@ std::string learning(const Findings& file) {
     if (const auto [at, is_new] = fine.emplace(row.variant, ok); !is_new) at->second &= ok;
   }
   const auto good = std::ranges::count(fine, true, &std::pair<const std::string, bool>::second);
-  if (fine.size() < 2)
+  if (fine.empty())
     return others ? "Losses of these rungs are meant to differ. Their speeds on the CPU tell nothing." : "";
-  return cat(good == std::ssize(fine) ? "All" : cat(good, " of"), " ", fine.size(), " rungs learn as ", first,
-             " does, within their tolerances. Their speeds on the CPU tell nothing.");
+  return cat(good < std::ssize(fine) ? cat(good, " of ", counted(std::ssize(fine), "other rung"), " learn")
+             : good == 1             ? "The other rung learns"
+                                     : cat(good == 2 ? "Both" : cat("All ", good), " other rungs learn"),
+             " as ", first, " does, within their tolerances. Their speeds on the CPU tell nothing.");
 }
 
 std::string math_of(const ResultRow& row) {
@@ -390,10 +392,11 @@ Answer answer_of(const Findings& file, bool ratios_only) {
   const bool batches = several_batches(file, *best);
   Answer answer;
   const ResultRow* rival = rival_of(file, *best);
-  answer.gist = printable(
-      cat(claim_of(file, *best, rival, "Fastest"), best->rounds < 2 ? " in one round: " : ": ", best->variant,
-          batches ? cat(" at B=", best->config["B"].dump()) : "", in_brackets(rival)),
-      400);
+  answer.gist =
+      printable(cat(claim_of(file, *best, rival, "Fastest"),
+                    best->numbers->median_step_ms.rounds < 2 ? " in one round: " : ": ", best->variant,
+                    batches ? cat(" at B=", best->config["B"].dump()) : "", in_brackets(rival)),
+                400);
   answer.text = answer.gist;
   if (!ratios_only)
     answer.text +=

@@ -153,7 +153,8 @@ class Notes {
       if (is_rung(v) && stepladder::failed(v.status))
         failed[{v.workload, name_of(v.status)}].push_back(v.variant);
     for (const auto& [key, names] : failed)
-      warn(cat(key.second, ": ", join(names, ", "), " on ", key.first, ". No speed-up is claimed for it."));
+      warn(cat(key.second, ": ", join(names, ", "), " on ", key.first, ". No speed-up is claimed for ",
+               names.size() > 1 ? "them." : "it."));
   }
 
   /// Warns where training until a loss, or from several seeds, says less than it seems to.

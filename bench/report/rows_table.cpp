@@ -166,8 +166,9 @@ Table rows_table(const std::vector<PlacedRow>& rows, bool ratios_only, const std
          .meaning =
              "step time by the host's clock, device synchronised; median over rounds of each run's median"},
         [](const Numbers& n) { return Cell::of(n.median_step_ms.value); });
-    add({.title = interval_name(fewest), .priority = 4, .meaning = "of the median, over rounds"},
-        [=](const Numbers& n) { return interval_text(n.median_step_ms, ms_digits); });
+    if (fewest > 0)
+      add({.title = interval_name(fewest), .priority = 4, .meaning = "of the median, over rounds"},
+          [=](const Numbers& n) { return interval_text(n.median_step_ms, ms_digits); });
     add({.title = "tok/s", .priority = 5, .meaning = "tokens a second"},
         [](const Numbers& n) { return rounded(n.tokens_per_second.value); });
   }

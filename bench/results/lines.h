@@ -52,9 +52,10 @@ std::string lines_without(const std::string& text, const std::string& part);
 std::pair<std::string, std::string> name_and_about(const std::string& part);
 
 /// Checks that `context` and `plan` equal those of `was`, except for rounds, the time limit and, within one
-/// model, the device. Throws Error with kExitNotComparable, naming the field, where another field differs.
+/// model, the device. Throws Error with kExitNotComparable, naming the field, where another field differs;
+/// where it is of the plan, with the way out `other_options`.
 void require_same_plan(const std::string& what, const Results& was, const Json& context, const Json& plan,
-                       const std::string& way_out);
+                       const std::string& other_options);
 
 /// Checks that the sources of trainers are those of `was`; with `retry`, of trainers alone with a run that
 /// has not failed. Throws Error with kExitNotComparable, naming the trainer and the way out.

@@ -133,10 +133,12 @@ std::string Program::source_hash() const {
   const bool ablation = executable.find("/ablations/") != std::string::npos;
   std::filesystem::path folder = std::filesystem::path(executable).parent_path();  // bin, or bin/ablations
   if (ablation) folder = folder.parent_path();
+  const std::string target = ablation ? "ablations" : "ladder",
+                    source = folder.filename() == "bin" ? cat("cmake --build ", folder.parent_path().string(),
+                                                              " --target ", target, " builds it")
+                                                        : "this installation was made without " + target;
   const std::string text = version_told_by(
-      executable,
-      cat("cmake --build ", folder.parent_path().string(), " --target ", ablation ? "ablations" : "ladder",
-          " builds it", folder == bin_dir() ? ", or name the folder in STEPLADDER_BIN_DIR" : ""));
+      executable, source + (folder == bin_dir() ? ", or name the folder in STEPLADDER_BIN_DIR" : ""));
   return text.substr(text.rfind(kSource) + std::strlen(kSource));
 }
 
