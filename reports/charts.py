@@ -132,8 +132,8 @@ def draw_energy(data: Results):
     most = sorted(workloads, key=lambda workload: -sum(bool(row.joules) for row in workload.rows))[:_ENERGY_PANELS]
     workloads = [replace(workload, label="") for workload in workloads if workload in most and workload.rows]
     if not workloads:
-        return ("no energy was measured: the GPU needs an energy counter, and the timed steps must last two seconds "
-                "together")
+        unknown = next((row.joules_unknown for workload in data.workloads for row in workload.everyone if row.joules_unknown), "")
+        return f"no energy was measured: {unknown or 'the device needs an energy counter'}"
     fig, groups = draw_by_rung(data, workloads, ENERGY, "Energy of a step, rung by rung", "tok/J: tokens a joule")
     interval = with_interval(row for workload in workloads for row in workload.everyone
                              if row.joules and row.joules.interval)

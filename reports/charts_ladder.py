@@ -62,6 +62,8 @@ def draw_waterfall(data: Results):
     time is orange and hatched. Whiskers are the interval of its speed-up against the baseline. A bracket joins rungs that
     published tables, and PyTorch, have as one step."""
     workloads = [workload for workload in data.ladders() if any(row.speedup for row in workload.rows)]
+    if data.emulated:
+        return "a CPU emulates reduced precisions: speeds there tell nothing of a GPU's"
     if not workloads:
         return "no rung was measured together with the baseline"
     left = left_of(data.rungs)

@@ -38,7 +38,7 @@ def plain(value: object, limit: int = 60) -> str:
 
 
 def kind_of(data: dict) -> str:
-    return "profile" if "profile" in data else data.get("kind", "results")
+    return "profile" if "profile" in data else str(data.get("kind", "results"))
 
 
 def check(path: Path) -> None:

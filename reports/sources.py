@@ -70,7 +70,7 @@ def diff(rung: str) -> Diff | None:
 def diff_of_commands(rung: str, ladder: dict[str, dict]) -> Diff | None:
     """The diff of a rung of another ladder against its parent: of the trainers if both run one of ours, else of environment
     and command, a word a line. None without a parent."""
-    rows = [ladder.get(name, {}) for name in (str(ladder.get(rung, {}).get("parent")), rung)]
+    rows = [ladder.get(name, {}) for name in (str(ladder.get(rung, {}).get("parent") or ""), rung)]
     files = [_trainers().get(str([*row.get("command", []), ""][0])) for row in rows]
     if all(files):
         return _diff(rung, str(rows[0]["name"]), *(file.read_text(encoding="utf-8").splitlines() for file in files))

@@ -92,15 +92,17 @@ class Command(unittest.TestCase):
             ast.parse(source.read_text(), feature_version=(3, 9))
 
     def test_data_is_fetched_before_the_first_run_alone(self):
-        status, said = self.run_command("run", "--steps", "3")
-        self.assertIsNone(status)
-        self.assertIn(str(self.cache), said)
-        self.assertEqual((self.cache / "austen.txt").read_text(), "a text")
-        self.assertEqual(self.run_command("run"), (None, ""))
+        for arguments in (["run", "--steps", "3"], ["run", "--ladder=learning"], ["tune", "--ladder", "learning"], ["calibrate"]):
+            status, said = self.run_command(*arguments)
+            self.assertIsNone(status)
+            self.assertIn(str(self.cache), said)
+            self.assertEqual((self.cache / "austen.txt").read_text(), "a text")
+            self.assertEqual(self.run_command("run"), (None, ""))
+            (self.cache / "austen.txt").unlink()
 
     def test_what_needs_no_text_fetches_none(self):
         for arguments in ([], ["list"], ["report", "r.jsonl"], ["run", "--data", "mine.txt"], ["run", "--data=mine.txt"],
-                          ["run", "--ladder", "mine.json"], ["run", "--help"]):
+                          ["run", "--ladder", "mine.json"], ["run", "--help"], ["run", "--help-all"]):
             self.assertEqual(self.run_command(*arguments), (None, ""), arguments)
         Path("data").mkdir()
         Path("data/austen.txt").write_text("here")

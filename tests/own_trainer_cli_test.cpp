@@ -921,7 +921,7 @@ TEST_F(OwnTrainer, IsToldWhatItIsReadyForAndWhatToAddForTheRest) {
 )" + end);
   const std::string said = stepladder(check + "00").out;
   EXPECT_FALSE(says(said, {"run.evaluated"})) << said;
-  EXPECT_TRUE(says(said, {"{seed}"}));
+  EXPECT_TRUE(says(said, {"{seed}", "{lr} and {steps}"}));
   std::string text = read_file(folder_ / "own/ladder.json");
   text.insert(text.find("\"rungs\""),
               R"("command": ["sh", "trainer.sh", "{batch}", "{seq}", "{steps}", "10", "{seed}", "{switches}"],
@@ -929,8 +929,10 @@ TEST_F(OwnTrainer, IsToldWhatItIsReadyForAndWhatToAddForTheRest) {
   text.erase(text.find("\"rungs\""));
   text.erase(text.rfind(','));
   write_file(folder_ / "own/ladder.json", text + "}");
+  EXPECT_TRUE(says(stepladder(check + "all").out, {"the same to the bit from two seeds"}));
+  replace_last(folder_ / "own/trainer.sh", "$((9 - i))", "$((9 - i)).1${5:-0}");
   const std::string all = stepladder(check + "all").out;
-  EXPECT_FALSE(says(all, {"{seed}"})) << all;
+  EXPECT_FALSE(says(all, {"{seed}", "two seeds"})) << all;
   EXPECT_TRUE(says(all, {"yes: switches faster"}));
 }
 

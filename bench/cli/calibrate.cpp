@@ -63,7 +63,11 @@ std::string table_of(const Noise& noise) {
           std::tuple("energy", &row.energy, kMinEnergyLimit)}) {
       if (ratios->empty()) continue;
       std::vector<Cell> cells = {key.first, key.second, what, std::to_string(ratios->size())};
-      for (size_t pairs : kPairs) cells.emplace_back(fixed(raised_limit(least, *ratios, pairs) * 100, 2));
+      for (size_t pairs : kPairs) {
+        const double limit = raised_limit(least, *ratios, pairs);
+        const bool noisier = std::expm1(noise_floor(*ratios, pairs)) > limit;  // than any limit may be
+        cells.emplace_back((noisier ? "> " : "") + fixed(limit * 100, 2));
+      }
       table.add(std::move(cells));
     }
   return table.terminal();

@@ -14,6 +14,7 @@
 #include "bench/run/machine.h"
 #include "bench/run/placeholders.h"
 #include "bench/run/runner.h"
+#include "bench/verdict/learning.h"
 
 namespace stepladder {
 namespace {
@@ -74,19 +75,26 @@ Rows told(const Run& run) {
           {"start-up", cat(fixed(run.summary->startup_ms, 0), " ms")}};
 }
 
-/// Table rows of what the trainer can be used for as it is, and what to add for the rest.
-Rows uses_of(const Run& run, const Program& program, const Ladder& ladder) {
+/// Table rows of what the trainer can be used for as it is, and what to add for the rest. `ignores_seed`:
+/// whether it learned the same from another seed.
+Rows uses_of(const Run& run, const Program& program, const Ladder& ladder, bool ignores_seed) {
   const bool of_file = ladder.name != kCommand;
   const std::string file = of_file ? "its ladder file" : "a ladder file",
                     yes = of_file ? "yes" : "yes, from a ladder file (docs/own-trainer.md)";
-  const bool held_to_a_loss = std::isfinite(program.tolerance);
+  const bool held_to_a_loss = std::isfinite(program.tolerance),
+             tuned = is_told(program, "lr") && is_told(program, "steps");
+  const std::string no_loss = cat("no validation loss came: after a step, ", kTellsValidationLoss);
   return {
       {"run", yes},
       {"gate", held_to_a_loss ? yes : cat("yes; losses are not compared: \"tolerance\" in ", file)},
-      {"run --until-loss, --seeds",
-       run.evaluations.empty()    ? cat("no validation loss came: after a step, ", kTellsValidationLoss)
-       : is_told(program, "seed") ? "yes"
-                                  : "yes; all rounds train from one seed: {seed} in its command"},
+      {"run --until-loss, --seeds", run.evaluations.empty() ? no_loss
+                                    : ignores_seed ? "no: it learns the same to the bit from two seeds"
+                                    : is_told(program, "seed")
+                                        ? "yes"
+                                        : "yes; all rounds train from one seed: {seed} in its command"},
+      {"tune", run.evaluations.empty() ? no_loss
+               : tuned                 ? "yes"
+                                       : "no: {lr} and {steps} in its command"},
       {"ablate", ladder.switches.empty() ? cat("no: \"switches\" in ", file, ", {switches} in its command")
                                          : cat("yes: switches ", join(ladder.switch_names(), ", "))}};
 }
@@ -142,11 +150,15 @@ void hold_to_first(Run& run, const Program& program, const std::optional<Run>& f
 /// of the first rung, or of all switches off, once that is ok. Returns whether it is ok.
 bool check_one(Plan& plan, const Program& program, std::optional<Run>& first, bool brief = false) {
   plan.source_hashes[program.variant] = program.source_hash();
-  Workload workload = workload_for(plan, program, plan.batch.front(), /*round=*/0, program.devices);
-  // Accept the batch and length that a command has built in, unless others were asked for.
   const WorkloadDefaults& asked = plan.ladder.workload;
-  if (asked.batch.empty() && !is_told(program, "batch")) workload.config.erase("B");
-  if (!asked.seq && !is_told(program, "seq")) workload.config.erase("T");
+  const auto workload_of = [&](int64_t round) {
+    Workload workload = workload_for(plan, program, plan.batch.front(), round, program.devices);
+    // Accept the batch and length that a command has built in, unless others were asked for.
+    if (asked.batch.empty() && !is_told(program, "batch")) workload.config.erase("B");
+    if (!asked.seq && !is_told(program, "seq")) workload.config.erase("T");
+    return workload;
+  };
+  const Workload workload = workload_of(0);
   std::cout << program.variant << ": " << printable(shell_line(workload.command), kMaxMessage) << std::endl;
   Run run = run_program(workload, [](const Step&) {});
   hold_to_first(run, program, first);
@@ -158,7 +170,13 @@ bool check_one(Plan& plan, const Program& program, std::optional<Run>& first, bo
     if (!run.stderr_tail.empty())
       std::cout << "its last words on stderr:\n" << without_controls(run.stderr_tail, "\n");
   } else if (!brief) {
-    std::cout << box(told(run)) << "ready for\n" << box(uses_of(run, program, plan.ladder));
+    bool same_from_two_seeds = false;
+    if (!run.evaluations.empty() && is_told(program, "seed")) {
+      const Run other = run_program(workload_of(1), [](const Step&) {});  // a round has a seed of its own
+      same_from_two_seeds = other.status == Status::ok && ignores_seed({{0, &run}, {1, &other}});
+    }
+    std::cout << box(told(run)) << "ready for\n"
+              << box(uses_of(run, program, plan.ladder, same_from_two_seeds));
     notes = advice(run, program, asked);
   }
   if (const std::string other = shadowing_module(program); !other.empty() && !brief) notes.push_back(other);
@@ -273,15 +291,16 @@ int check_trainer(CheckOptions& options) {
 
 Command check_trainer_command() {
   const auto options = std::make_shared<CheckOptions>();
-  return {
-      .name = "check-trainer",
-      .about = "is a trainer of your own fit to be measured? Runs it for three steps and says what is wrong",
-      .options = options->options(),
-      .run = [options] { return check_trainer(*options); },
-      .footer =
-          "stepladder check-trainer [OPTION]... COMMAND...; docs/trainer-reference.md says what it must "
-          "tell.",
-      .rest = &options->command};
+  return {.name = "check-trainer",
+          .about =
+              "is a trainer of your own fit to be measured? Runs it for three steps, from two seeds if it "
+              "evaluates, and says what is wrong",
+          .options = options->options(),
+          .run = [options] { return check_trainer(*options); },
+          .footer =
+              "stepladder check-trainer [OPTION]... COMMAND...; docs/trainer-reference.md says what it must "
+              "tell.",
+          .rest = &options->command};
 }
 
 }  // namespace stepladder

@@ -141,6 +141,10 @@ std::map<std::string, Tuned> tuned_in(const std::string& file, const std::vector
                            asked.until_loss ? cat("reached a loss of ", number_text(*asked.until_loss))
                                             : cat("is of ", asked.steps.value_or(0), " steps"),
                            ": `stepladder tune` adds some"));
+    if (trial->at_first)
+      notice(cat("--tuned: ", program.variant,
+                 "'s best trial had reached the loss by its first evaluation, so others may be as good: tune "
+                 "again with a smaller --eval-every"));
     Tuned& one = tuned[program.variant];
     one.workload = trial->workload, one.lr = static_cast<float>(trial->lr), one.steps = trial->steps,
     one.warmup_lr_steps = trial->warmup;

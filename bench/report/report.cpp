@@ -197,7 +197,7 @@ Section section_of(const Findings& file, bool ratios_only) {
   const bool for_a_loss = loss_asked(file).has_value();
   if (for_a_loss) add_loss(), add_ablations();
   add(rows_table(rungs, ratios_only, section.tables.empty() ? "" : "Step times"));
-  add(groups_table(file.groups));
+  if (std::ranges::none_of(file.rows, emulates)) add(groups_table(file.groups));
   add(rows_table(peers, ratios_only, "Peers"));
   if (!for_a_loss) add_loss();
   add(scaling_table(file.scaled, ratios_only));

@@ -129,6 +129,9 @@ Section section_of(const std::vector<Trial>& ranked, size_t most) {
   if (workloads) columns.add_text("workload", [](const Placed& p) { return p.second.workload; });
   if (any([&](const Trial& t) { return t.judged != ranked.front().judged; }))
     columns.add_text("judged on", [](const Placed& p) { return printable(p.second.judged, 300); });
+  columns.add_text_if_it_differs(shown, "to a loss of", [](const Placed& p) {
+    return p.second.until ? number_text(*p.second.until) : kNone;
+  });
   columns.add({.title = "place", .meaning = "among the trainer's trials, to the loss or of as many steps"},
               [](const Placed& p) { return p.second.worked() ? std::to_string(p.first) : kNone; });
   columns.add({.title = "rate", .meaning = "learning rate after the warm-up"},
@@ -155,7 +158,7 @@ Section section_of(const std::vector<Trial>& ranked, size_t most) {
   columns.add({.title = "result", .align = Align::left, .reasons = true}, [](const Placed& p) -> std::string {
     if (!p.second.failed.empty()) return printable(p.second.failed, 300);
     if (!p.second.worked()) return cat("above ", number_text(*p.second.until));
-    return p.second.at_first ? "reached before the first evaluation: give --eval-every" : "ok";
+    return p.second.at_first ? "reached by the first evaluation: give --eval-every" : "ok";
   });
   section.tables.push_back(columns.table(shown, "Trials"));
   if (shown.size() < ranked.size())

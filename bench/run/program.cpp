@@ -133,10 +133,11 @@ std::string Program::source_hash() const {
   const bool ablation = executable.find("/ablations/") != std::string::npos;
   std::filesystem::path folder = std::filesystem::path(executable).parent_path();  // bin, or bin/ablations
   if (ablation) folder = folder.parent_path();
-  const std::string target = ablation ? "ablations" : "ladder",
-                    source = folder.filename() == "bin" ? cat("cmake --build ", folder.parent_path().string(),
-                                                              " --target ", target, " builds it")
-                                                        : "this installation was made without " + target;
+  const std::string target = ablation ? "ablations" : "ladder";
+  const bool installed = folder.parent_path().filename() == "libexec";  // as bin_dir() has it
+  const std::string source =
+      installed ? "this installation was made without " + target
+                : cat("cmake --build ", folder.parent_path().string(), " --target ", target, " builds it");
   const std::string text = version_told_by(
       executable, source + (folder == bin_dir() ? ", or name the folder in STEPLADDER_BIN_DIR" : ""));
   return text.substr(text.rfind(kSource) + std::strlen(kSource));

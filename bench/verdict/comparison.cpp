@@ -277,7 +277,8 @@ std::string change_text(const ComparedQuantity& quantity) {
 
 /// The reason that a REGRESSION in time or in cycles gives.
 std::string slower_text(const ComparedQuantity& time, const ComparedQuantity* cycles) {
-  if (!cycles || !cycles->change) return "slower";
+  if (!cycles || !cycles->change)
+    return cat("slower: ", change_text(time), ", the limit is ", fixed(time.limit * 100, 2), " %");
   constexpr double kHidden = 0.002;  // a smaller difference of log ratios is noise
   return cat(change_text(time), ", ", change_text(*cycles),
              cycles->change->log_ratio > time.change->log_ratio + kHidden
@@ -309,7 +310,7 @@ std::string advice_of(const ComparedRow::Numbers& n) {
   if (pairs > kMostPairs)
     return "; the change lies so near to it that pairs won't tell: more --steps, or another limit";
   return cat("; about ", std::max(std::ceil(pairs), static_cast<double>(n.pairs + 1)),
-             " pairs would tell, if it stays as it is");
+             " pairs would tell, if it stays as it is (gate: --max-pairs)");
 }
 
 /// Why neither PASS nor REGRESSION holds.

@@ -166,7 +166,9 @@ std::string step_line(const Comparison& comparison) {
   if (shows(comparison, Quantity::memory)) others.emplace_back("live memory: peaks");
   return cat(
       "Change: mean over pairs of log(NEW / BASE) of the runs' median steps",
-      others.empty() ? "" : cat(" (", join(others, "; "), ")"), ", over 0 where NEW takes more. ",
+      others.empty() ? "" : cat(" (", join(others, "; "), ")"),
+      ", over 0 where NEW takes more; BASE ms "
+      "and NEW ms are medians over pairs, whose quotient may differ from it. ",
       "Bounds: each holds with ", fixed(kBoundConfidence * 100, 0),
       " %, the upper one over all looks together. REGRESSION: a lower one is over its limit, and that the "
       "rung takes more at all is certain to ",

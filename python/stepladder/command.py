@@ -14,8 +14,9 @@ HOME = Path(__file__).resolve().parent
 EXIT_USAGE, EXIT_FAILED = 2, 5
 OLDEST_GLIBC = (2, 34)
 OLDEST_FOR_THE_PAGE = (3, 10)
-TRAIN = ("ablate", "campaign", "gate", "overhead", "profile", "run", "sample", "train")
-OTHER_TEXT = ("--data", "--ladder", "--help", "-h")
+TRAIN = ("ablate", "calibrate", "campaign", "gate", "overhead", "profile", "run", "sample", "train", "tune")
+NO_DEFAULT_TEXT = ("--data", "--help", "--help-all", "-h")
+OUR_LADDERS = ("learning",)
 
 
 class Refused(Exception):
@@ -47,8 +48,10 @@ def data_folder() -> Path:
 
 def wants_default_text(arguments: list) -> bool:
     """Whether the command trains on the default text, as far as its words tell."""
-    given = {word.partition("=")[0] for word in arguments}
-    return bool(arguments and arguments[0] in TRAIN and not given.intersection(OTHER_TEXT))
+    words = [part for word in arguments for part in word.split("=", 1)]
+    ladders = [value for name, value in zip(words, words[1:]) if name == "--ladder"]
+    return bool(arguments and arguments[0] in TRAIN and not set(words).intersection(NO_DEFAULT_TEXT)
+                and all(ladder in OUR_LADDERS for ladder in ladders))
 
 
 def fetch_data(folder: Path) -> None:
