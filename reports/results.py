@@ -288,7 +288,7 @@ class Ablation:
 
 @dataclass
 class Scaled:
-    """A rung or peer on several devices, beside one device."""
+    """A rung or peer on several devices beside one device, measured or as a model of communication predicts."""
 
     rung: str
     devices: int

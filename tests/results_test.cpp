@@ -697,7 +697,7 @@ TEST(Parts, SessionsOfOneNameThatMeasureOtherThingsAreRefusedByName) {
     Results two = one;
     change(two);
     EXPECT_TRUE(throws([&] { parts_from(file_text(one) + file_text(two, "", "fedcba9876543210")); },
-                       kExitNotComparable, {field}));
+                       kExitNotComparable, {field, "keep them in two files"}));
   }
 }
 
@@ -908,7 +908,7 @@ TEST_F(ResultsFileTest, ResumesOnlyTheSamePlanOnTheSameMachine) {
   EXPECT_TRUE(refused({{"rungs", {"00_fp32_baseline"}}, {"steps", 5}, {"data", "\xff"}}, {"plan.data"}));
   for (auto* field : {&cpu_, &build_}) {
     const std::string was = std::exchange(*field, "another");
-    EXPECT_TRUE(refused(same, {was, "another"}));
+    EXPECT_TRUE(refused(same, {was, "another", "--out names another file"}));
     *field = was;
   }
 }

@@ -135,20 +135,10 @@ std::vector<std::string> advice(const Run& run, const Program& program, const Wo
   return lines;
 }
 
-/// Marks a run as diverged where its losses are not within the program's tolerance of the first rung's,
-/// `first`.
-void hold_to_first(Run& run, const Program& program, const std::optional<Run>& first) {
-  if (run.status != Status::ok || !first || !std::isfinite(program.tolerance)) return;
-  if (!same_task(first->config, run.config)) return;
-  const std::string apart = divergence(*first, run, program.tolerance);
-  if (apart.empty()) return;
-  run.status = Status::diverged;
-  run.reason = apart + "; leave \"tolerance\" out where seed or data differ between rungs";
-}
-
-/// Runs a program and prints the outcome; `brief` leaves out what a run that is ok told. `first` is the run
-/// of the first rung, or of all switches off, once that is ok. Returns whether it is ok.
-bool check_one(Plan& plan, const Program& program, std::optional<Run>& first, bool brief = false) {
+/// Runs a program and prints the outcome; `brief` leaves out what a run that is ok told. Its losses are held
+/// to those of rung `first` among the runs `finished`, to which it is added. Returns whether it is ok.
+bool check_one(Plan& plan, const Program& program, const std::string& first, std::vector<Run>& finished,
+               bool brief = false) {
   plan.source_hashes[program.variant] = program.source_hash();
   const WorkloadDefaults& asked = plan.ladder.workload;
   const auto workload_of = [&](int64_t round) {
@@ -161,9 +151,11 @@ bool check_one(Plan& plan, const Program& program, std::optional<Run>& first, bo
   const Workload workload = workload_of(0);
   std::cout << program.variant << ": " << printable(shell_line(workload.command), kMaxMessage) << std::endl;
   Run run = run_program(workload, [](const Step&) {});
-  hold_to_first(run, program, first);
+  const bool ended_well = run.status == Status::ok;
+  check_learning(run, program.tolerance, first, finished);
   const bool good = run.status == Status::ok;
-  if (good && (program.variant == plan.ladder.rungs.front().name || program.variant == kAllOff)) first = run;
+  if (ended_well && !good) run.reason += "; leave \"tolerance\" out where seed or data differ between rungs";
+  finished.push_back(run);
   std::vector<std::string> notes;
   if (!good) {
     std::cout << "wrong (" << name_of(run.status) << "): " << printable(run.reason, kMaxMessage) << "\n";
@@ -191,7 +183,7 @@ using Checked = std::map<std::pair<std::vector<std::string>, std::vector<std::st
 /// Checks a ladder file's trainer as `ablate` starts it: with each switch alone and, of those that are fine
 /// alone, with each left out, unless some exclude each other. Says which switches break it. Returns whether
 /// none does.
-bool check_each_switch(Plan& plan, const std::string& python, std::optional<Run>& first, Checked& checked) {
+bool check_each_switch(Plan& plan, const std::string& python, std::vector<Run>& finished, Checked& checked) {
   const Ladder& file = plan.ladder;
   const auto broken = [&](const std::vector<std::string>& names, const char* kind) {
     Ladder ladder = file;
@@ -199,7 +191,9 @@ bool check_each_switch(Plan& plan, const std::string& python, std::optional<Run>
     std::vector<std::string> variants;
     for (const Program& program : programs(ladder, {"all"}, {}, python)) {
       const auto [outcome, is_new] = checked.try_emplace({program.command, program.environment}, false);
-      if (is_new) outcome->second = check_one(plan, program, first, /*brief=*/true);
+      const bool is_there = std::ranges::find(finished, kAllOff, &Run::variant) != finished.end();
+      const std::string first = is_there ? kAllOff : file.rungs.front().name;  // which may be all off
+      if (is_new) outcome->second = check_one(plan, program, first, finished, /*brief=*/true);
       if (!outcome->second) variants.push_back(program.variant);
     }
     return variants;
@@ -278,12 +272,13 @@ int check_trainer(CheckOptions& options) {
   plan.timeout_s = options.timeout;
   const InterruptGuard guard;
   bool good = true;
-  std::optional<Run> first;
+  std::vector<Run> finished;
   Checked checked;
   for (const Program& program : plan.programs)
-    good &= checked[{program.command, program.environment}] = check_one(plan, program, first);
+    good &= checked[{program.command, program.environment}] =
+        check_one(plan, program, plan.ladder.rungs.front().name, finished);
   if (plan.ladder.switched && options.rungs == CheckOptions().rungs)
-    good &= check_each_switch(plan, options.python, first, checked);
+    good &= check_each_switch(plan, options.python, finished, checked);
   return good ? kExitOk : kExitFailed;
 }
 

@@ -52,29 +52,6 @@ const Run* baseline_of(const Json& config, const std::string& first, const std::
   return found == finished.end() ? nullptr : &*found;
 }
 
-/// Marks a run as diverged if it learns something else than the baseline on the same data or, in a long run,
-/// learns worse. A peer starts from other weights: its losses are recorded, not compared.
-void check_learning(Run& run, double tolerance, const std::string& first, const std::vector<Run>& finished) {
-  if (run.status != Status::ok || !run.peer.empty() || run.variant == first) return;
-  if (has_independent_ranks(run.config)) return;  // they are a reference for speed alone
-  const Run* baseline = baseline_of(run.config, first, finished);
-  if (!baseline) return;
-  if (std::min(baseline->steps.size(), run.steps.size()) <= kShortRun) {
-    run.reason = divergence(*baseline, run, tolerance);
-  } else {
-    Rounds base, next{{run.round, &run}};
-    for (const Run& other : finished) {
-      if (other.status != Status::ok || !same_task(other.config, run.config)) continue;
-      if (other.variant == first) base.emplace(other.round, &other);
-      if (other.row() == run.row()) next.emplace(other.round, &other);
-    }
-    if (learns_the_same(base, next, tolerance) == Learns::worse)
-      run.reason = cat("mean losses of ", kSmoothedSteps, " steps are over ", first,
-                       "'s by more than the tolerance of ", tolerance);
-  }
-  if (!run.reason.empty()) run.status = Status::diverged;
-}
-
 /// Compares earlier runs with the first baseline, which has just been measured. Such runs come first in a
 /// shuffled round, and after rounds in which the baseline failed.
 void check_earlier(const Plan& plan, const std::string& first, ResultsFile& file) {
@@ -148,6 +125,27 @@ void fill(Workload& workload, const RungSettings& s, int64_t batch) {
 }
 
 }  // namespace
+
+void check_learning(Run& run, double tolerance, const std::string& first, const std::vector<Run>& finished) {
+  if (run.status != Status::ok || !run.peer.empty() || run.variant == first) return;
+  if (has_independent_ranks(run.config)) return;  // they are a reference for speed alone
+  const Run* baseline = baseline_of(run.config, first, finished);
+  if (!baseline) return;
+  if (std::min(baseline->steps.size(), run.steps.size()) <= kShortRun) {
+    run.reason = divergence(*baseline, run, tolerance);
+  } else {
+    Rounds base, next{{run.round, &run}};
+    for (const Run& other : finished) {
+      if (other.status != Status::ok || !same_task(other.config, run.config)) continue;
+      if (other.variant == first) base.emplace(other.round, &other);
+      if (other.row() == run.row()) next.emplace(other.round, &other);
+    }
+    if (learns_the_same(base, next, tolerance) == Learns::worse)
+      run.reason = cat("mean losses of ", kSmoothedSteps, " steps are over ", first,
+                       "'s by more than the tolerance of ", tolerance);
+  }
+  if (!run.reason.empty()) run.status = Status::diverged;
+}
 
 std::vector<Workload> workloads_of(const Plan& plan, int64_t round) {
   std::vector<Workload> workloads;

@@ -68,6 +68,11 @@ std::vector<Workload> workloads_of(const Plan& plan, int64_t round);
 Workload workload_for(const Plan& plan, const Program& program, int64_t batch, int64_t round,
                       int64_t devices = 1, bool independent_ranks = false);
 
+/// Marks a run as diverged if it learns something else than the baseline, rung `first`, on the same data or,
+/// in a long run, learns worse, by the runs `finished` before it. A peer starts from other weights: its
+/// losses are recorded, not compared.
+void check_learning(Run& run, double tolerance, const std::string& first, const std::vector<Run>& finished);
+
 /// Numbers of devices: 2, 4, 8 and so on, the last of them `present`, or 2 where fewer are present.
 std::vector<int64_t> device_counts(int64_t present);
 

@@ -126,9 +126,9 @@ Section section_of(const std::vector<Trial>& ranked, size_t most) {
   using Placed = std::pair<size_t, Trial>;
   Columns<Placed> columns;
   columns.add_text("trainer", [](const Placed& p) { return p.second.trainer; });
-  if (workloads) columns.add_text("workload", [](const Placed& p) { return p.second.workload; });
-  if (any([&](const Trial& t) { return t.judged != ranked.front().judged; }))
-    columns.add_text("judged on", [](const Placed& p) { return printable(p.second.judged, 300); });
+  columns.add_text_if_it_differs(shown, "workload", [](const Placed& p) { return p.second.workload; });
+  columns.add_text_if_it_differs(shown, "judged on",
+                                 [](const Placed& p) { return printable(p.second.judged, 300); });
   columns.add_text_if_it_differs(shown, "to a loss of", [](const Placed& p) {
     return p.second.until ? number_text(*p.second.until) : kNone;
   });

@@ -329,7 +329,8 @@ void ResultsFile::resume(Part part, Existing existing) {
     part.results.plan["source_hashes"] = *hashes;
   }
   require_same_plan(what, part.results, context_, results_.plan,
-                    cat("`stepladder resume ", name, "` goes on with its own options"));
+                    "--out names another file, --overwrite starts again",
+                    cat("`stepladder resume ", name, "` goes on with its own options, "));
   int64_t done = 0;
   for (const Run& run : part.results.runs) done = std::max(done, run.round + 1);
   const auto most = number_at(results_.plan, "max_rounds"),

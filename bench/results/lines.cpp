@@ -267,12 +267,11 @@ std::pair<std::string, std::string> name_and_about(const std::string& part) {
 }
 
 void require_same_plan(const std::string& what, const Results& was, const Json& context, const Json& plan,
-                       const std::string& other_options) {
-  const std::string way_out = "--out names another file, --overwrite starts again";
+                       const std::string& way_out, const std::string& of_plan) {
   Json same = plan;
   for (const char* field : {"rounds", "max_rounds", "max_time_s", "device"})
     if (plan.contains(field) && was.plan.contains(field)) same[field] = was.plan[field];
-  require_same(what, "plan", was.plan, same, cat(other_options, ", ", way_out));
+  require_same(what, "plan", was.plan, same, of_plan + way_out);
   Json before = was.context, now = context;
   const bool on_cpu = text_at(now["device"], "backend") == "cpu";
   for (Json* device : {&before["device"], &now["device"]}) {

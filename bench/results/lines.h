@@ -52,10 +52,10 @@ std::string lines_without(const std::string& text, const std::string& part);
 std::pair<std::string, std::string> name_and_about(const std::string& part);
 
 /// Checks that `context` and `plan` equal those of `was`, except for rounds, the time limit and, within one
-/// model, the device. Throws Error with kExitNotComparable, naming the field, where another field differs;
-/// where it is of the plan, with the way out `other_options`.
+/// model, the device. Throws Error with kExitNotComparable, naming the field and `way_out`, where another
+/// field differs; `of_plan` precedes the way out where the field is of the plan.
 void require_same_plan(const std::string& what, const Results& was, const Json& context, const Json& plan,
-                       const std::string& other_options);
+                       const std::string& way_out, const std::string& of_plan = "");
 
 /// Checks that the sources of trainers are those of `was`; with `retry`, of trainers alone with a run that
 /// has not failed. Throws Error with kExitNotComparable, naming the trainer and the way out.

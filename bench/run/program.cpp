@@ -135,11 +135,11 @@ std::string Program::source_hash() const {
   if (ablation) folder = folder.parent_path();
   const std::string target = ablation ? "ablations" : "ladder";
   const bool installed = folder.parent_path().filename() == "libexec";  // as bin_dir() has it
-  const std::string source =
+  const std::string way_to_build =
       installed ? "this installation was made without " + target
                 : cat("cmake --build ", folder.parent_path().string(), " --target ", target, " builds it");
   const std::string text = version_told_by(
-      executable, source + (folder == bin_dir() ? ", or name the folder in STEPLADDER_BIN_DIR" : ""));
+      executable, way_to_build + (folder == bin_dir() ? ", or name the folder in STEPLADDER_BIN_DIR" : ""));
   return text.substr(text.rfind(kSource) + std::strlen(kSource));
 }
 
