@@ -105,10 +105,10 @@ def main(arguments: list[str] | None = None) -> int:
     def work() -> None:
         history = read(options.history)
         options.out.mkdir(parents=True, exist_ok=True)
-        drawn = history
-        if len(history) > _MOST:
-            drawn = sorted(history, key=lambda series: -len(series.points))[:_MOST]
-            print(f"! the chart shows {_MOST} of {len(history)} series, those of the most points")
+        drawn = [series for series in history if len(series.points) > 1] or history
+        if len(drawn) > _MOST:
+            print(f"! the chart shows {_MOST} of {len(drawn)} series, those of the most points")
+            drawn = sorted(drawn, key=lambda series: -len(series.points))[:_MOST]
         for path in style.save(draw(drawn), options.out / "history") if drawn else []:
             print(path)
 

@@ -186,7 +186,8 @@ TEST(History, FilesAreOrderedByTimeAndGroupedByDevice) {
   }
   EXPECT_NEAR(series.points[0].level_ms, 40.01, 0.01);
   EXPECT_TRUE(says(terminal(sections_of(history), false),
-                   {"13_cuda_graphs, gpt2 B=16 T=1024; NVIDIA H200", "+10.0 %"}));
+                   {"13_cuda_graphs, gpt2 B=16 T=1024; NVIDIA H200", "+10.0 %", "\n\nMeasured once\n",
+                    "13_cuda_graphs, gpt2 B=16 T=1024; Tesla T4  2025-01-02T12:00:00.000Z  x"}));
   EXPECT_TRUE(says(markdown(sections_of(history)), {"## 13_cuda_graphs", "| commit15 |"}));
   EXPECT_EQ(to_json(history)["series"][0]["points"][14]["changed"], true);
 }

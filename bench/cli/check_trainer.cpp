@@ -83,16 +83,15 @@ Rows uses_of(const Run& run, const Program& program, const Ladder& ladder, bool 
                     yes = of_file ? "yes" : "yes, from a ladder file (docs/own-trainer.md)";
   const bool held_to_a_loss = std::isfinite(program.tolerance),
              tuned = is_told(program, "lr") && is_told(program, "steps");
-  const std::string no_loss = cat("no validation loss came: after a step, ", kTellsValidationLoss);
   return {
       {"run", yes},
       {"gate", held_to_a_loss ? yes : cat("yes; losses are not compared: \"tolerance\" in ", file)},
-      {"run --until-loss, --seeds", run.evaluations.empty() ? no_loss
-                                    : ignores_seed ? "no: it learns the same to the bit from two seeds"
-                                    : is_told(program, "seed")
-                                        ? "yes"
-                                        : "yes; all rounds train from one seed: {seed} in its command"},
-      {"tune", run.evaluations.empty() ? no_loss
+      {"run --until-loss, --seeds",
+       run.evaluations.empty()    ? cat("no validation loss came: after a step, ", kTellsValidationLoss)
+       : ignores_seed             ? "no: it learns the same to the bit from two seeds"
+       : is_told(program, "seed") ? "yes"
+                                  : "yes; all rounds train from one seed: {seed} in its command"},
+      {"tune", run.evaluations.empty() ? "no: by a validation loss"
                : tuned                 ? "yes"
                                        : "no: {lr} and {steps} in its command"},
       {"ablate", ladder.switches.empty() ? cat("no: \"switches\" in ", file, ", {switches} in its command")

@@ -14,10 +14,10 @@ namespace stepladder {
 
 /// The options that --help shows of a command that measures.
 inline const std::set<std::string> kUsualOptions = {
-    "preset", "rungs",   "ladder",     "peer",      "devices", "model",     "batch",
-    "seq",    "steps",   "warmup",     "rounds",    "pairs",   "kinds",     "max-pairs",
-    "limit",  "results", "until-loss", "max-time",  "data",    "threshold", "noise",
-    "format", "out",     "resume",     "overwrite", "plan",    "parts",     "dry-run"};
+    "preset",     "rungs",    "ladder", "peer",      "devices", "model",     "batch",  "seq",
+    "steps",      "warmup",   "rounds", "pairs",     "kinds",   "max-pairs", "limit",  "results",
+    "until-loss", "max-time", "data",   "threshold", "noise",   "python",    "tuned",  "eval-every",
+    "format",     "out",      "resume", "overwrite", "plan",    "parts",     "dry-run"};
 
 /// The option with which a campaign checks its parts before it begins.
 inline constexpr const char* kCheckOnly = "check-only";

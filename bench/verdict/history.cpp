@@ -171,6 +171,13 @@ void name_settings(std::vector<Series*> alike) {
   }
 }
 
+/// "13_cuda_graphs, gpt2 B=16 T=1024, 30 steps; NVIDIA H200".
+std::string name_of(const Series& series) {
+  return printable(cat(series.variant, ", ", series.workload, series.settings.empty() ? "" : ", ",
+                       series.settings, "; ", series.device),
+                   300);
+}
+
 Table table_of(const Series& series) {
   int64_t fewest = 0;
   for (const HistoryPoint& p : series.points)
@@ -250,12 +257,20 @@ History history_of(std::vector<std::pair<std::string, Results>> files, double mi
 
 std::vector<Section> sections_of(const History& history) {
   std::vector<Section> sections;
-  for (const Series& series : history.series)
-    sections.push_back(
-        {.heading = printable(cat(series.variant, ", ", series.workload, series.settings.empty() ? "" : ", ",
-                                  series.settings, "; ", series.device),
-                              300),
-         .tables = {table_of(series)}});
+  Table once({{.title = "rung, workload and device", .align = Align::left},
+              {.title = "time", .align = Align::left},
+              {.title = "commit", .align = Align::left},
+              {.title = "median", .unit = "ms"},
+              {.title = "file", .align = Align::left}});
+  for (const Series& series : history.series) {
+    if (series.points.size() > 1) {
+      sections.push_back({.heading = name_of(series), .tables = {table_of(series)}});
+    } else {
+      const HistoryPoint& p = series.points.front();
+      once.add({name_of(series), p.time, short_commit(p.commit), sized(p.median_step_ms.value), p.file});
+    }
+  }
+  if (!once.empty()) sections.push_back({.heading = "Measured once", .tables = {once}});
   if (history.skipped.empty()) return sections;
   for (Section& none = sections.emplace_back(); const std::string& skipped : history.skipped)
     none.notes.push_back({"skipped " + printable(skipped, 400)});
