@@ -295,9 +295,8 @@ def draw_gain(ax, y: float, kind: str, gain: Gain) -> None:
                     markersize=5, elinewidth=1.1, capsize=2.5, capthick=1.1)
         style.beside(ax, f"{gain.value:.3f}×", (gain.high, y), ground=0.5, fontsize=8)
     else:
-        word = "not reached" if gain.status == "ok" else gain.status
-        text = style.beside(ax, word, (1, y), ground=0.5, fontsize=8, color=style.GAINS[kind]["color"], style="italic")
-        style.tip(text, f"{GAINS[kind]}: {word}: {gain.reason}".removesuffix(": "))
+        text = style.beside(ax, gain.status, (1, y), ground=0.5, fontsize=8, color=style.GAINS[kind]["color"], style="italic")
+        style.tip(text, f"{GAINS[kind]}: {gain.status}: {gain.reason}".removesuffix(": "))
 
 
 def draw_ablation(data: Results):

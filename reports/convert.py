@@ -82,9 +82,10 @@ def main(arguments: list[str]) -> int:
         print("convert: error: which file, and into which? stepladder convert OLD NEW", file=sys.stderr)
         return 2
     old, new = map(Path, arguments)
+    if new.exists():
+        print(f"convert: error: {new} is there already: name another", file=sys.stderr)
+        return 2
     try:
-        if new.exists():
-            raise ValueError(f"{new} is there already: name another")
         text = "".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n" for line in converted(old))
         replace(new, gzip.compress(text.encode(), 9, mtime=0) if new.suffix == ".gz" else text.encode())
         print(f"wrote {new}")

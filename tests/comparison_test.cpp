@@ -582,7 +582,9 @@ TEST(Comparison, WhatIsJudgedDoesNotSetItsTolerance) {
   EXPECT_TRUE(says(join(tighter.notes, "\n"), {"tolerance", "BASE"}));
   tolerance(pair.base, {});
   EXPECT_EQ(exit_code(pair.compared().rows), kExitOk);
-  EXPECT_FALSE(says(join(pair.compared().notes, "\n"), {"tolerance"}));
+  EXPECT_TRUE(says(joined_notes(pair.compared()), {"losses were not compared", "gives no tolerance"}));
+  tolerance(pair.next, 0.01);
+  EXPECT_FALSE(says(joined_notes(pair.compared()), {"held to BASE's"}));
 }
 
 TEST(Comparison, RunsUntilALossAreNotHeldToEachOthersLosses) {

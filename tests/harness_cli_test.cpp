@@ -783,6 +783,7 @@ TEST_F(HarnessCli, SeedsOfFixedStepsAreCertified) {
   }
   EXPECT_TRUE(says(read_file(folder_ / "told.txt"), {"--shuffle", "--steps 6", "--eval-every 6"}));
   EXPECT_EQ(stepladder("certify results.json").code, kExitOk) << "the loss asked for is in the file";
+  EXPECT_TRUE(ended(stepladder("resume results.json --seeds 5"), kExitUsage, {}, {"all 4 seeds", "--seed"}));
   EXPECT_EQ(stepladder(of_seeds + "--certify-loss 4.9").code, kExitInconclusive);
   EXPECT_EQ(stepladder(of_seeds).code, kExitOk);
   EXPECT_EQ(stepladder("certify results.json").code, kExitUsage) << "no loss was asked for";
@@ -1567,6 +1568,7 @@ TEST_F(HarnessCli, AFileOfAnotherKindIsNotReplaced) {
       {"export results.json --format csv --out ", "noise.json", "a noise file"},
       {"export results.json --format short --out ", "noise.json", "a noise file"},
       {"export results.json --format short --out ", "results.json", "exported"},
+      {"export results.json --format short --out ", "other.json", "another measurement"},
       {"export results.json --format csv --out ", "notes.txt", "Stepladder's own"},
       {"export results.json --format csv --out ", "ladder.json", "Stepladder's own"},
       {"export results.json --out ", "notes.txt", "Stepladder's own"},

@@ -192,6 +192,18 @@ TEST(History, FilesAreOrderedByTimeAndGroupedByDevice) {
   EXPECT_EQ(to_json(history)["series"][0]["points"][14]["changed"], true);
 }
 
+TEST(History, ACopyIsNoSecondMeasurement) {
+  std::vector<std::pair<std::string, Results>> files;
+  for (const char* name : {"a.json", "b.json", "copy_of_b.json"}) {
+    Results results = results_of("abc", *name == 'a' ? "2025-01-01" : "2025-01-02");
+    results.runs.push_back(run_of("13_cuda_graphs", 0, {40.0}));
+    files.emplace_back(name, std::move(results));
+  }
+  const History history = history_of(std::move(files), 0.01);
+  EXPECT_EQ(history.series.at(0).points.size(), 2U);
+  EXPECT_EQ(history.skipped, std::vector<std::string>{"copy_of_b.json: the same measurement as b.json"});
+}
+
 TEST(History, OfACpuTheNumberOfCoresCounts) {
   std::vector<std::pair<std::string, Results>> files;
   for (const int cores : {2, 8}) {

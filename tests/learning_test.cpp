@@ -268,8 +268,23 @@ TEST(LearningComparison, DataInTheSameOrderFromEachSeedAreNoSample) {
     EXPECT_EQ(row.learning->more.empty(), shuffle == false);
   }
   Trainers own(12, 0.3, 0.0);
-  own.base.plan["shuffle"] = false, own.base.plan["ladder"] = {{"name", "mine"}};
+  own.base.plan["shuffle"] = false, own.base.plan["ladder"] = {{"name", "learning"}};
+  EXPECT_TRUE(has_fixed_order(own.base)) << "whose rungs are ours too";
+  own.base.plan["ladder"] =
+      parse_json(R"({"name": "mine", "rungs": [{"name": "00", "changes": "x", "command": ["true"]}]})");
   EXPECT_FALSE(has_fixed_order(own.base)) << "whose order of data is its own";
+}
+
+TEST(LearningComparison, WorkThatMovesBetweenTheStepsMakesNothingSooner) {
+  Trainers trainers(12, 0.0, -0.5);
+  EXPECT_EQ(trainers.compared().rows[0].verdict, Verdict::faster);
+  for (Trained& run : trainers.next.runs) run.summary->covered = 0.45;
+  EXPECT_EQ(trainers.compared().rows[0].verdict, Verdict::faster) << "BASE doesn't tell";
+  for (Trained& run : trainers.base.runs) run.summary->covered = 0.9;
+  const ComparedRow row = trainers.compared().rows[0];
+  EXPECT_EQ(row.verdict, Verdict::not_told_apart);
+  EXPECT_NEAR(row.learning->base_ms, 30 / 0.9, 0.2);
+  EXPECT_NEAR(row.learning->next_ms, 15 / 0.45, 0.2);
 }
 
 TEST(LearningComparison, WhereBothLearnTheSameTheTimeDecides) {

@@ -330,7 +330,7 @@ TEST(PlanOfDevices, ApartRunsTheSameOnEachDeviceByItself) {
                                       "several B=16 x4 independent", "peer B=16 x1", "peer B=16 x4"}));
   const Workload together = workloads_of(plan, 0)[2], independent = workloads_of(plan, 0)[3];
   EXPECT_EQ(together.row().second, "gpt2 B=16 T=1024 on 4 devices");
-  EXPECT_EQ(independent.row().second, "gpt2 B=16 T=1024 on 4 devices apart");
+  EXPECT_EQ(independent.row().second, "gpt2 B=16 T=1024 on 4 independent devices");
   const auto asks_for = [](const Workload& workload) {
     return std::ranges::count(workload.command, "--independent-ranks");
   };

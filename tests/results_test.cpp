@@ -500,6 +500,18 @@ TEST(AblatedRungs, WhatIsNotOkHasNoNumber) {
       EXPECT_FALSE(json[gain].contains(number)) << gain;
 }
 
+TEST(AblatedRungs, ALossThatNoRoundReachedLeavesNoGainOfStepTimes) {
+  for (const bool reached : {true, false}) {
+    std::vector<stepladder::Run> runs = {make_run("02_tf32", 0, 50), make_run("03_fused_adamw", 0, 40)};
+    for (stepladder::Run& run : runs)
+      run.summary->to_loss = {
+          .loss = 3, .reached = reached, .steps = 100, .seconds = 60, .tokens = 1e6, .joules = {}};
+    const Gain gain = ablated_rungs(make_ablation({"03_fused_adamw"}, {"only"}, runs)).at(0).ladder.value();
+    EXPECT_EQ(gain.status, reached ? "ok" : "not reached");
+    EXPECT_EQ(gain.to_loss.has_value(), reached);
+  }
+}
+
 TEST(AblatedRungs, WhatChangesNothingIsSaidAndHasNoNumber) {
   Results results = make_ablation({"03_fused_adamw"}, {"without"},
                                   {make_run("02_tf32", 0, 50), make_run("03_fused_adamw", 0, 40)});
@@ -669,6 +681,15 @@ TEST(Parts, FilesAreJoinedByPuttingOneAfterTheOther) {
   const auto parts = parts_from(file_text(one, "a: the first") + file_text(two, "b", "fedcba9876543210"));
   ASSERT_EQ(parts.size(), 2U);
   EXPECT_EQ(parts[0].name + "|" + parts[0].about + "|" + parts[1].name, "a|the first|b");
+}
+
+TEST(Parts, LinesWithSpacesAreAResultsFileToo) {
+  std::string text = file_text(measured_on("GPU-1", {make_run("00_fp32_baseline", 0, 20)}));
+  for (size_t at = 0; (at = text.find("{\"line\":", at)) != text.npos; ++at) text.insert(at + 8, " ");
+  EXPECT_TRUE(is_results(text));
+  EXPECT_EQ(results_in(text).runs.size(), 1U);
+  EXPECT_FALSE(is_results("{\"schema\": 3}\n"));
+  EXPECT_FALSE(is_results("{\n"));
 }
 
 TEST(Parts, PositionAssignsNothing) {
@@ -894,6 +915,26 @@ TEST_F(ResultsFileTest, ASkippedPartIsBegunOnceItCanBe) {
   ASSERT_EQ(parts.size(), 1U);
   EXPECT_EQ(parts[0].skipped, "");
   EXPECT_EQ(parts[0].results.runs.size(), 1U);
+}
+
+TEST_F(ResultsFileTest, NothingIsAddedToWhatCatJoinedOrToAGzipFile) {
+  open(Existing::refuse)->add(make_run("00_fp32_baseline", 0, 20));
+  const std::string first = read_file(path_);
+  std::filesystem::remove(path_);
+  open(Existing::refuse)->add(make_run("00_fp32_baseline", 0, 20));
+  const std::string both = first + read_file(path_);
+  for (const std::string& text : {both, gzipped(first)}) {
+    write_file(path_, text);
+    EXPECT_TRUE(says(input_error([&] { open(Existing::resume); }),
+                     {path_, "--out", text == both ? "`cat`" : "gzip"}));
+    EXPECT_EQ(read_file(path_), text);
+  }
+}
+
+TEST_F(ResultsFileTest, APartIsNotNamedInTheNameOfTheFile) {
+  open_part("a", Existing::refuse)->add(make_run("00_fp32_baseline", 0, 20));
+  EXPECT_TRUE(
+      says(input_error([&] { ResultsFile(path_ + ":b", {}, {}, Existing::refuse, ""); }), {"--part"}));
 }
 
 TEST_F(ResultsFileTest, ResumesOnlyTheSamePlanOnTheSameMachine) {

@@ -626,23 +626,23 @@ TEST_F(RunnerTest, AMissingExecutableIsNamed) {
 
 TEST_F(RunnerTest, DivergenceNamesTheStepAndTheValues) {
   const stepladder::Run baseline = measure();
-  EXPECT_EQ(divergence(baseline, measure(), 0.0), "");
+  EXPECT_EQ(divergence(baseline, "00", measure(), 0.0), "");
   fake_.loss = "4.$((90 - i + (i == 3) * 5))";  // 4.92 instead of 4.87 at step 3
   const stepladder::Run other = measure();
-  EXPECT_EQ(divergence(baseline, other, 0.0103), "");
-  const std::string reason = divergence(baseline, other, 0.0102);
-  EXPECT_TRUE(says(reason, {"step 3: loss 4.92, 00_fp32_baseline has 4.87"}));
+  EXPECT_EQ(divergence(baseline, "00", other, 0.0103), "");
+  const std::string reason = divergence(baseline, "00", other, 0.0102);
+  EXPECT_TRUE(says(reason, {"step 3: loss 4.92, 00 has 4.87"}));
 }
 
 TEST(Divergence, LossesOfZeroAreTheSame) {
   stepladder::Run one;
   one.steps.emplace_back().loss = 0.0;
   stepladder::Run other = one;
-  EXPECT_EQ(divergence(one, other, 0.0), "");
+  EXPECT_EQ(divergence(one, "one", other, 0.0), "");
   other.steps[0].loss = 1e-9;
-  EXPECT_NE(divergence(one, other, 0.1), "");
+  EXPECT_NE(divergence(one, "one", other, 0.1), "");
   other.steps[0].loss.reset();  // files may lack a loss
-  EXPECT_NE(divergence(one, other, 0.1), "");
+  EXPECT_NE(divergence(one, "one", other, 0.1), "");
 }
 
 TEST(Child, OutputOfIsWhatASuccessfulCommandPrints) {

@@ -188,6 +188,10 @@ TEST_F(VerdictCli, CertifyTellsWhetherALossIsReached) {
   EXPECT_TRUE(
       says(stepladder("certify runs.json --loss 3.3 --format markdown").out, {"| 02_tf32 |", "3.2250"}));
   EXPECT_EQ(stepladder("certify runs.json").code, kExitUsage);
+  results.plan["seeds"] = true, results.plan["rounds"] = 7;
+  save("runs.json", results);
+  EXPECT_TRUE(ended(stepladder("certify runs.json --loss 3.3"), kExitNotComparable, {"6 of 7 seeds"}));
+  results.plan["rounds"] = 6;
   results.runs.back().config["seed"] = 1337;
   save("runs.json", results);
   EXPECT_EQ(stepladder("certify runs.json --loss 3.3").code, kExitNotComparable);
@@ -735,6 +739,7 @@ TEST_F(VerdictCli, HistoryListsWhatAFolderHolds) {
   write_file(folder_ / "other.json", "{}");
   Results throttled = load_results(folder_ / "base.json");
   for (stepladder::Run& run : throttled.runs) run.summary->throttled = true;
+  throttled.context["time"] = "2025-01-31T14:00:00.000Z";
   write_file(folder_ / "throttled.json", file_text(throttled));
   EXPECT_TRUE(ended(stepladder("history . --out out"), 0,
                     {"02_tf32, gpt2 B=16 T=1024; NVIDIA H200", "aaa", "bbb", "skipped ./other.json",
@@ -743,7 +748,8 @@ TEST_F(VerdictCli, HistoryListsWhatAFolderHolds) {
   EXPECT_EQ(parse_json(read_file(folder_ / "out/history.json"))["series"][0]["points"].size(), 2U);
   expect_contract(folder_ / "out/history.json");
   EXPECT_EQ(parse_json(stepladder("history . --format json").out)["kind"], "history");
-  const Results base = loaded("base.json");
+  Results base = loaded("base.json");
+  base.context["time"] = "2025-01-31T15:00:00.000Z";
   write_file(folder_ / "campaign.jsonl",
              file_text(base, "ladder") + file_text(base, "more", "fedcba9876543210"));
   EXPECT_EQ(parse_json(stepladder("history . --format json").out)["series"][0]["points"].size(), 3U);

@@ -33,7 +33,7 @@ std::string gzipped(std::string_view text) {
 }
 
 std::string gunzipped(std::string text) {
-  if (!text.starts_with("\x1f\x8b")) return text;
+  if (!is_gzip(text)) return text;
   z_stream stream{};
   check(inflateInit2(&stream, kGzip) == Z_OK, "zlib: inflateInit2 failed");
   stream.next_in = bytes(text.data());

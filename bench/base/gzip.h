@@ -11,6 +11,11 @@ inline bool is_gzip_name(std::string_view path) {
   return path.ends_with(".gz");
 }
 
+/// Whether the text is that of a gzip file.
+inline bool is_gzip(std::string_view text) {
+  return text.starts_with("\x1f\x8b");
+}
+
 /// `text` compressed; equal texts give equal bytes, since no time is stored.
 std::string gzipped(std::string_view text);
 

@@ -1,5 +1,6 @@
 #include "bench/report/export.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
@@ -76,13 +77,19 @@ std::string text_in(const ExportOptions& options) {
   return dump(json, 1) + "\n";
 }
 
-/// Checks --out. Throws InputError if it is the file to export, or an existing file of another kind.
+/// Checks --out. Throws InputError if it is the file to export, an existing file of another kind, or a
+/// results file of another measurement.
 void check_out(const ExportOptions& options) {
   std::error_code none;
   if (std::filesystem::equivalent(file_and_part(options.results).first, options.out, none))
     throw InputError(cat(options.out, " is what is exported: name another --out"));
   const std::string format = options.format_of_out();
   check_same_kind(options.out, format == "short" ? "results" : format == "json" ? "export" : format);
+  if (format != "short" || !std::filesystem::exists(options.out, none)) return;
+  const std::vector<Part> parts = load_parts(options.results);
+  for (const Part& there : load_parts(options.out))
+    if (std::ranges::find(parts, there.last_session, &Part::last_session) == parts.end())
+      throw InputError(cat(options.out, " holds another measurement: name another --out"));
 }
 
 int export_results(ExportOptions& options) {

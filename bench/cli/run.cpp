@@ -109,8 +109,8 @@ int find_horizon(const MeasureOptions& asked, const Plan& plan, int64_t last) {
 
 /// The schedule of each program's best trial in a file of `stepladder tune`: to the loss asked for, or of the
 /// steps. Throws InputError where a program has none.
-std::map<std::string, Tuned> tuned_in(const std::string& file, const std::vector<Program>& programs,
-                                      const MeasureOptions& asked) {
+std::map<std::string, Tuned> tuned_in(const std::string& file, const std::string& ladder,
+                                      const std::vector<Program>& programs, const MeasureOptions& asked) {
   if (asked.max_steps || (!asked.until_loss && !asked.seeds))
     throw InputError(
         "--tuned says how each trainer is trained: give --until-loss without --max-steps, or --seeds and "
@@ -128,7 +128,7 @@ std::map<std::string, Tuned> tuned_in(const std::string& file, const std::vector
   std::map<std::string, Tuned> tuned;
   for (const Program& program : programs) {
     const auto fits = [&](const Trial& t) {
-      return t.trainer == program.variant && t.until == asked.until_loss &&
+      return t.ladder == ladder && t.trainer == program.variant && t.until == asked.until_loss &&
              (t.until || t.steps == asked.steps);
     };
     const auto trial = std::ranges::find_if(best, fits);
@@ -137,7 +137,8 @@ std::map<std::string, Tuned> tuned_in(const std::string& file, const std::vector
                            " are of several workloads or data, such as ", trial->workload, " on ",
                            trial->judged, ": tune each into a file of its own"));
     if (trial == best.end())
-      throw InputError(cat("--tuned ", file, ": no trial of ", program.variant, " there ",
+      throw InputError(cat("--tuned ", file, ": no trial of ", program.variant, " of the ladder ", ladder,
+                           " there ",
                            asked.until_loss ? cat("reached a loss of ", number_text(*asked.until_loss))
                                             : cat("is of ", asked.steps.value_or(0), " steps"),
                            ": `stepladder tune` adds some"));
@@ -162,7 +163,8 @@ int run(RunOptions& options) {
   plan.programs = programs(plan.ladder, asked.rungs, options.peers, asked.python);
   if (options.horizons && !options.tuned.empty())
     throw InputError("--horizons and --tuned both say how long a schedule is: give one");
-  if (!options.tuned.empty()) plan.tuned = tuned_in(here_or_shared(options.tuned), plan.programs, asked);
+  if (!options.tuned.empty())
+    plan.tuned = tuned_in(here_or_shared(options.tuned), plan.ladder.name, plan.programs, asked);
   return options.horizons ? find_horizon(asked, plan, *options.horizons) : measure(asked, std::move(plan));
 }
 

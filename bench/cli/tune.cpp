@@ -81,8 +81,6 @@ std::vector<Schedule> schedules(const TuneOptions& options) {
     throw InputError("tune: which trials? give --steps and --lr, such as --steps 400,800 --lr 3e-4,1e-3");
   std::vector<int64_t> steps = options.steps;
   std::ranges::sort(steps);
-  if (const int64_t warmup = std::ranges::max(options.warmups); warmup >= steps.front())
-    throw InputError(cat("--warmup-lr-steps ", warmup, " leaves none of --steps ", steps.front()));
   std::vector<Schedule> all;
   for (const int64_t length : steps)
     for (const double share : options.decays)
@@ -146,6 +144,12 @@ void check(const TuneOptions& options, const std::vector<Program>& trainers, con
       (options.warmups != TuneOptions().warmups || options.decays != TuneOptions().decays))
     throw InputError(
         "--warmup-lr-steps and --decay-to: no command of these has {arguments}, which tells of them");
+  if (const int64_t warmup = std::ranges::max(options.warmups);
+      told != trainers.end() && warmup >= first.steps)
+    throw InputError(cat("--warmup-lr-steps ", warmup, " leaves none of --steps ", first.steps));
+  for (const Program& program : trainers)
+    if (!is_told(program, "lr"))
+      throw InputError(cat(program.variant, ": its command has no {lr} to tune: leave it out by --rungs"));
   plan.programs = trainers;
   MeasureOptions whole = trial_of(options, told == trainers.end() ? trainers.front() : *told, first);
   whole.checked = false, whole.check_only = true;

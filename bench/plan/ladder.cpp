@@ -58,8 +58,7 @@ int count_at(const Json& row, const char* key, int fallback, int64_t least, int6
 /// Checks that `name` can be a path's part, a list's item and a table's cell. Throws InputError if it can't.
 void check_name(const std::string& name) {
   const auto good = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-' || c == '.'; };
-  if (name.empty() || name.size() > 60 || !std::ranges::all_of(name, good) ||
-      !std::isalnum(name.front() & 0x7f))
+  if (name.empty() || name.size() > 60 || !std::ranges::all_of(name, good) || !std::isalnum(name.front()))
     throw InputError(
         cat("'", printable(name, 60),
             "' is no name: letters, digits, '_', '-' and '.', 60 at most, a letter or digit first"));

@@ -132,7 +132,7 @@ void check_learning(Run& run, double tolerance, const std::string& first, const 
   const Run* baseline = baseline_of(run.config, first, finished);
   if (!baseline) return;
   if (std::min(baseline->steps.size(), run.steps.size()) <= kShortRun) {
-    run.reason = divergence(*baseline, run, tolerance);
+    run.reason = divergence(*baseline, first, run, tolerance);
   } else {
     Rounds base, next{{run.round, &run}};
     for (const Run& other : finished) {

@@ -21,12 +21,6 @@ std::vector<std::string> strings_at(const Json& json, const char* key) {
   return strings;
 }
 
-/// Whether the switches of a ladder file were ablated, not rungs of ours.
-bool of_switches(const Results& results) {
-  const Json ladder = results.plan.value("ladder", Json());
-  return ladder.is_object() && ladder.contains("switches") && results.plan.contains("ablate");
-}
-
 /// The rung of a variant: "03_fused_adamw" of "without/03_fused_adamw".
 std::string rung_of(const std::string& variant) {
   return variant.substr(is_ablation(variant) ? variant.find('/') + 1 : 0);
@@ -96,6 +90,8 @@ Gain gain_of(const Results& results, const std::string& before, const std::strin
     if (const int64_t was = live_peak(from), is = live_peak(to); was > 0 && is > 0)
       gain.saved_bytes = was - is;
     gain.to_loss = sooner(from, to);
+    if (from.begin()->second->summary->to_loss && to.begin()->second->summary->to_loss && !gain.to_loss)
+      gain.status = "not reached", gain.reason = cat(before, " and ", after, " reached the loss in no round");
   } else {
     gain.status = "missing", gain.reason = cat(before, " and ", after, " have no round in common");
   }
@@ -251,8 +247,9 @@ std::vector<AblatedPair> ablated_pairs(const Results& results) {
   return rows;
 }
 
-bool of_switches(const std::vector<AblatedRung>& rows) {
-  return std::ranges::none_of(rows, [](const AblatedRung& row) { return row.ladder.has_value(); });
+bool of_switches(const Results& results) {
+  const Json ladder = results.plan.value("ladder", Json());
+  return ladder.is_object() && ladder.contains("switches") && results.plan.contains("ablate");
 }
 
 std::vector<const Gain*> gains_of(const AblatedRung& row) {

@@ -35,11 +35,11 @@ struct Gain {
   std::string before, after;
   /// "ok", or the status of a run that is not ok; "unchanged" where the rung changes nothing, so that nothing
   /// is measured; "missing" while unfinished; "throttled" or "shared" where one of the two was in every
-  /// round.
+  /// round; "not reached" where they were to reach a loss, and in no round both did.
   std::string status = "ok";
   std::string reason = {};
   Estimate ratio = {};  // of times per token, over rounds without disturbance; over 1: `after` is faster
-  std::optional<Sooner> to_loss = {};       // of runs until a loss, where both reached it
+  std::optional<Sooner> to_loss = {};       // of runs until a loss
   std::optional<int64_t> saved_bytes = {};  // live peak of `before` less that of `after`, where both told it
 
   bool ok() const { return status == "ok"; }
@@ -79,7 +79,7 @@ void fields(Archive& a, Any<AblatedRung> auto& x) {
 inline constexpr const char* kGains[] = {"ladder gain", "leave-one-out", "only-one"};
 std::vector<const Gain*> gains_of(const AblatedRung& row);
 /// Whether the rows are of a ladder file's switches.
-bool of_switches(const std::vector<AblatedRung>& rows);
+bool of_switches(const Results& results);
 
 /// The ablated rungs or switches, workload by workload in the order of the ladder; empty unless the plan is
 /// of an ablation.

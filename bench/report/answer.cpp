@@ -50,8 +50,9 @@ std::string on_devices(const Findings& file, const ResultRow& best) {
 std::string learning(const Findings& file) {
   const std::string& first = file.ladder.rungs.front().name;
   if (!file.ladder.built_in() || std::ranges::none_of(file.rows, emulates)) return "";
-  if (std::ranges::any_of(file.rows, [](const ResultRow& row) { return row.to_loss() != nullptr; }))
-    return "";                       // losses of runs until a loss, or by seeds, aren't compared step by step
+  if (file.results().by_seeds() ||
+      std::ranges::any_of(file.rows, [](const ResultRow& row) { return row.to_loss() != nullptr; }))
+    return "";                       // losses of these runs aren't compared step by step
   std::map<std::string, bool> fine;  // by rung
   bool others = false;               // whether some rung's losses may differ from the first one's
   for (const ResultRow& row : file.rows) {

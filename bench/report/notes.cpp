@@ -29,11 +29,8 @@ bool of_cpu_libraries(std::string_view variable) {
 
 /// How many rounds were measured; before the end of the plan "2 of 6", begun and planned.
 std::string rounds_text(const Results& results) {
-  if (results.stopped.is_object() && results.stopped.contains("rounds"))
-    return known_text(results.stopped, "rounds");
-  const std::string planned = known_text(results.plan, "rounds");
-  const std::string here = cat(results.rounds_begun());
-  return results.complete || here == planned ? planned : cat(here, " of ", planned);
+  const std::string planned = known_text(results.plan, "rounds"), here = cat(results.rounds_begun());
+  return results.complete || here == planned ? here : cat(here, " of ", planned);
 }
 
 /// The number of runs in a plan; a double, since a file may hold any numbers.
@@ -147,11 +144,14 @@ class Notes {
   }
 
   /// Warns of rungs that failed.
-  void add_failures(const std::vector<ResultRow>& variants) {
+  void add_failures(const Results& results, const std::vector<ResultRow>& variants) {
     std::map<std::pair<std::string, std::string>, std::vector<std::string>> failed;
     for (const ResultRow& v : variants)
       if (is_rung(v) && stepladder::failed(v.status))
         failed[{v.workload, name_of(v.status)}].push_back(v.variant);
+    for (const Run& run : results.runs)  // these have no row
+      if (has_independent_ranks(run.config) && stepladder::failed(run.status))
+        add_once(failed[{run.workload(), name_of(run.status)}], run.variant);
     for (const auto& [key, names] : failed)
       warn(cat(key.second, ": ", join(names, ", "), " on ", key.first, ". No speed-up is claimed for ",
                names.size() > 1 ? "them." : "it."));
@@ -159,7 +159,7 @@ class Notes {
 
   /// Warns where training until a loss, or from several seeds, says less than it seems to.
   void add_to_loss(const Findings& file) {
-    const bool of_seeds = !file.certificates.empty();
+    const bool of_seeds = file.results().by_seeds();
     bool any = of_seeds;
     for (const ResultRow& v : file.rows) {
       if (!v.numbers || !(v.to_loss() || of_seeds)) continue;
@@ -326,7 +326,7 @@ std::vector<Note> notes_of(const Findings& file) {
   Notes notes;
   notes.add_legend(file.rows);
   notes.add_course(file.results(), fastest_rung(file));
-  notes.add_failures(file.rows);
+  notes.add_failures(file.results(), file.rows);
   notes.add_rows(file.rows, file.ladder);
   notes.add_to_loss(file);
   notes.add_missing_joules(file.results());

@@ -77,8 +77,9 @@ Table op_table(const Json& p) {
        {.title = "floor", .unit = "%", .meaning = "of what the op takes"},
        {.title = "% of gap", .meaning = "of what the step takes beyond all floors"}},
       "Ops against their floors");
-  for (size_t i = 0; i < std::min(at(p, "ops").size(), kOps); ++i) {
-    const Json& row = at(p, "ops")[i];
+  size_t shown = 0;
+  for (const Json& row : at(p, "ops")) {
+    if (shown++ == kOps) break;
     const bool product = number_at(row, "flops").value_or(0.0) > 0.0;
     table.add({text_at(row, "op"), count(at(row, "count")), number(at(row, "ms"), 3),
                rate(at(row, "gb_per_s")), product ? rate(at(row, "tflops")) : kNone,

@@ -89,7 +89,7 @@ Table ablations_to_loss(const Findings& file, bool joules) {
     for (size_t kind = 0; kind < std::size(kGains); ++kind)
       if (gains_of(row)[kind]) gains.push_back({&row, kind});
   Columns<KindOfGain> columns;
-  columns.add_text(of_switches(file.ablated) ? "switch" : "rung",
+  columns.add_text(of_switches(file.results()) ? "switch" : "rung",
                    [](const KindOfGain& g) { return g.row->rung; });
   columns.add_text_if_it_differs(gains, "workload",
                                  [](const KindOfGain& g) { return workload_of(g.row->config); });
@@ -99,7 +99,7 @@ Table ablations_to_loss(const Findings& file, bool joules) {
         columns.add(std::move(column), [cell](const KindOfGain& g) -> Cell {
           const Gain& gain = g.gain();
           if (!gain.ok()) return Cell(gain.status, "", gain.reason);
-          return gain.to_loss ? cell(*gain.to_loss) : Cell("not reached");
+          return cell(*gain.to_loss);
         });
       },
       joules);
@@ -113,12 +113,12 @@ Table ablations_to_loss(const Findings& file, bool joules) {
 
 Table ablations_table(const Findings& file, bool ratios_only) {
   const std::vector<AblatedRung>& rows = file.ablated;
-  bool to_loss = false, joules = false;
+  bool joules = false;
   for (const AblatedRung& row : rows)
     for (const Gain* gain : gains_of(row))
-      if (gain && gain->to_loss) to_loss = true, joules |= gain->to_loss->joules.has_value();
-  if (to_loss) return ablations_to_loss(file, joules);
-  const bool switches = of_switches(rows);
+      if (gain && gain->to_loss) joules |= gain->to_loss->joules.has_value();
+  if (number_at(file.results().plan, "until_loss")) return ablations_to_loss(file, joules);
+  const bool switches = of_switches(file.results());
   Columns<AblatedRung> columns;
   columns.add_text(switches ? "switch" : "rung", [](const AblatedRung& row) { return row.rung; });
   columns.add_text_if_it_differs(rows, "workload",
@@ -155,7 +155,6 @@ Table interactions_table(const std::vector<AblatedPair>& rows) {
                                   : "times as fast as all off, with both on"},
               [=](const AblatedPair& row) -> Cell {
                 if (!row.both.ok()) return Cell(row.both.status, "", row.both.reason);
-                if (to_loss && !row.both.to_loss) return "not reached";
                 return Cell::of(row.both.worth(), 3);
               });
   columns.add({.title = "interaction",

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "bench/base/text.h"
+#include "bench/plan/ladder_file.h"
 #include "bench/results/crossing.h"
 #include "bench/results/json.h"
 #include "model/error.h"
@@ -31,7 +32,8 @@ std::string rate_text(double rate) {
 Trial trial_of(const Part& part, const std::vector<const Run*>& runs) {
   const Json& plan = part.results.plan;
   Trial trial;
-  trial.part = part.name, trial.trainer = runs.front()->variant, trial.workload = runs.front()->workload();
+  trial.part = part.name, trial.ladder = ladder_of(part.results).name, trial.trainer = runs.front()->variant,
+  trial.workload = runs.front()->workload();
   const std::string validated = whole_text_at(plan, "val_data");
   trial.judged = cat(whole_text_at(plan, "data"), plan.value("shuffle", Json()) == true ? " shuffled" : "",
                      validated.empty() ? "" : " and " + validated, ", ", whole_text_at(plan, "eval_batches"),

@@ -14,7 +14,7 @@ namespace stepladder {
 struct Trial {
   static constexpr const char* kPart = "trial_";  // how the parts of trials begin
 
-  std::string part, trainer, workload;
+  std::string part, ladder, trainer, workload;
   std::string judged;  // the data, the batches of a validation loss, the first seed
   double lr = 0.0;
   int64_t steps = 0;

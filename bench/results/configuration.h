@@ -20,8 +20,8 @@ Json configuration_of(const Run& run);
 /// The software versions that the runs tell, by name, "torch" say: "2.10.0", or several.
 std::map<std::string, std::string> versions_told(const Results& results);
 
-/// Settings besides model, batch and length that change a step's time, where they differ from the defaults:
-/// "dtype fp16, accumulate 2".
+/// Settings besides model, batch and length that change a step's time, where they differ from the defaults;
+/// the precision of 16-bit rungs always: "dtype bf16, accumulate 2".
 std::string settings_of(const Json& config);
 
 /// A field in which two configurations differ.

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -152,7 +153,7 @@ std::vector<Part> load_parts(const std::string& path) try {
   }
   std::vector<Part> parts = parts_from(text);
   for (const Part& part : parts)
-    require_alike(part.results, part.name.empty() ? file : cat(file, ":", part.name));
+    require_alike(part.results, part.name.empty() ? "not comparable" : "part " + part.name);
   if (name.empty()) return parts;
   if (std::ranges::count(parts, name, &Part::name) == 0)
     throw InputError(cat("has no part \"", printable(name, 60), "\": ", naming(file, parts)));
@@ -251,6 +252,8 @@ ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Exist
   if (path == "-") throw InputError("-: name a file; `stepladder export` prints what is in one");
   if (is_gzip_name(path))
     throw InputError(cat(path, ": nothing is added to a gzip file: name it without .gz"));
+  if (const auto [file, its_part] = file_and_part(path); !its_part.empty())
+    throw InputError(cat(path, ": --out names a file, --part a part of it"));
   make_folder_of(path);
   lock();
   results_.context = context_;
@@ -298,6 +301,10 @@ void ResultsFile::lock() {
 void ResultsFile::open_part(Existing existing) {
   if (is_new_) return;
   const std::string name = name_and_about(part_).first, text = read_text(target_);
+  std::array<char, 2> beginning{};
+  if (::pread(file_.get(), beginning.data(), beginning.size(), 0) == 2 &&
+      is_gzip({beginning.data(), beginning.size()}))
+    throw InputError(path_ + " is a gzip file, to which nothing is added: name another --out");
   if (existing == Existing::overwrite) {
     kept_ = name.empty() ? "" : lines_without(text, name);
     if (kept_ == text) kept_.reset();  // nothing is replaced
@@ -324,6 +331,7 @@ void ResultsFile::open_part(Existing existing) {
 void ResultsFile::resume(Part part, Existing existing) {
   const std::string name = cat(path_, part.name.empty() ? "" : ":" + part.name),
                     what = name + " cannot be resumed";
+  if (part.joined) throw InputError(what + ": `cat` joined it, --out names another file");
   if (const auto hashes = results_.plan.find("source_hashes"); hashes != results_.plan.end()) {
     require_same_sources(what, part.results, *hashes, existing == Existing::retry);
     part.results.plan["source_hashes"] = *hashes;
@@ -337,6 +345,11 @@ void ResultsFile::resume(Part part, Existing existing) {
              rounds = most ? most : number_at(results_.plan, "rounds");
   if (rounds && *rounds < static_cast<double>(done))
     throw InputError(cat(name, " has runs of ", done, " rounds: --rounds may be more, not less"));
+  if (results_.plan.contains("certify_loss") && part.results.complete && rounds &&
+      *rounds > static_cast<double>(done))
+    throw InputError(cat(name, " has all ", done,
+                         " seeds of its certificate, whose number is fixed before they are seen: ",
+                         "measure others by --seed, into another --out"));
   resumes_ = part.last_session;
   ended_ = {{"complete", part.results.complete}, {"stopped", part.results.stopped}};
   part.results.plan = std::move(results_.plan);

@@ -27,7 +27,9 @@ std::vector<double> smoothed_losses(const Run& run) {
 Learns learns_the_same(std::span<const double> base, std::span<const double> next, double margin,
                        double confidence) {
   if (base.empty() || next.empty()) return Learns::not_shown;
-  if (std::ranges::any_of(next, [](double loss) { return !std::isfinite(loss); })) return Learns::worse;
+  const auto finite = [](double loss) { return std::isfinite(loss); };
+  if (!std::ranges::all_of(next, finite)) return Learns::worse;
+  if (!std::ranges::all_of(base, finite)) return Learns::not_shown;
   if (base.size() + next.size() < 3)
     return next.front() - base.front() > margin ? Learns::worse : Learns::not_shown;
   // NEW's mean and its single runs may each be `worse`: they share the probability of being wrong.

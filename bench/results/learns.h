@@ -22,9 +22,9 @@ std::vector<double> smoothed_losses(const Run& run);
 enum class Learns { same, better, worse, not_shown };
 /// Whether NEW learns as well as BASE: `same` where the upper bound of the difference of mean losses lies
 /// below `margin`, `better` where it lies below minus `margin`, `worse` where the lower bound lies above it,
-/// or that of a single run of NEW, each with `confidence`. `base` and `next` hold a loss of each run; `same`
-/// and `better` take at least kMinBaselines runs of BASE. One run on each side has no spread: a difference
-/// over the margin is then `worse`, any other `not_shown`.
+/// or that of a single run of NEW, with `confidence` for both together. `base` and `next` hold a loss of each
+/// run; `same` and `better` take at least kMinBaselines runs of BASE. One run on each side has no spread: a
+/// difference over the margin is then `worse`, any other `not_shown`.
 Learns learns_the_same(std::span<const double> base, std::span<const double> next, double margin,
                        double confidence = 0.99);
 /// Whether NEW learns as well by smoothed losses, with a margin of `tolerance` x BASE's mean: `same` where

@@ -176,6 +176,7 @@ class PartsReader {
                              printable(part.name, 60), ": keep them in two files"));
       part.profile = std::move(other.profile);
     }
+    part.joined = true;
     int64_t rounds = 0;
     for (const Run& run : part.results.runs) rounds = std::max(rounds, run.round + 1);
     for (Run& run : other.results.runs) {
@@ -194,8 +195,11 @@ class PartsReader {
 
 }  // namespace
 
-bool is_results(const std::string& text) {
-  return text.starts_with(kBeginning);
+bool is_results(const std::string& text) try {
+  if (text.starts_with(kBeginning)) return true;
+  return text.starts_with('{') && parse_json(text.substr(0, text.find('\n'))).contains("line");
+} catch (const InputError&) {
+  return false;
 }
 
 std::vector<Part> parts_from(const std::string& text) {

@@ -29,6 +29,7 @@ struct Part {
   double wall_s = 0.0;               // of the sessions that ended
   std::string skipped;               // why the part was not begun
   std::string last_session;          // the id that a resuming session names
+  bool joined = false;               // whether `cat` joined it of several measurements
 };
 
 /// Whether a text is a results file's, by how it begins.

@@ -16,8 +16,10 @@ const char* name_of(Status status) {
 std::string workload_of(const Json& config) {
   const int64_t devices = world_size(config);
   return cat(config.at("model").get<std::string>(), " B=", config.at("B").get<int64_t>(),
-             " T=", config.at("T").get<int64_t>(), devices > 1 ? cat(" on ", devices, " devices") : "",
-             has_independent_ranks(config) ? " apart" : "");
+             " T=", config.at("T").get<int64_t>(),
+             devices > 1
+                 ? cat(" on ", devices, has_independent_ranks(config) ? " independent" : "", " devices")
+                 : "");
 }
 
 bool has_independent_ranks(const Json& config) {

@@ -172,8 +172,9 @@ struct Summary : Measured<double> {
   std::optional<bool> throttled;
   std::optional<ToLoss> to_loss;  // of a run until a loss
   std::optional<bool> shared;     // whether another process used the device meanwhile
-  /// For a ladder file's trainer: the share of the time from its first to its last reported step that its
-  /// steps fill. Where the share is small, step_ms doesn't cover a step's work, or isn't in milliseconds.
+  /// For a ladder file's trainer: the share of the time between the reports of its steps that its steps fill,
+  /// without the times that evaluations lie in. Where it is small, step_ms doesn't cover a step's work, or
+  /// isn't in milliseconds.
   std::optional<double> covered;
 };
 template <class Archive>
@@ -186,7 +187,7 @@ void fields(Archive& a, Any<Summary> auto& x) {
 }
 
 /// The workload of a config: "gpt2 B=16 T=1024"; on several devices, where B is each device's, "gpt2 B=16
-/// T=1024 on 4 devices", with "apart" at the end where each device trains alone. Runs of one workload are
+/// T=1024 on 4 devices", or "on 4 independent devices" where each trains alone. Runs of one workload are
 /// comparable.
 std::string workload_of(const Json& config);
 bool has_independent_ranks(const Json& config);
@@ -287,6 +288,8 @@ struct Results {
   std::string device_of(const Run& run) const;
   /// device_of() of all runs.
   std::set<std::string> cards() const;
+  /// Whether each round is a seed that trains for the same steps (--seeds).
+  bool by_seeds() const { return plan.value("seeds", Json()) == true; }
   /// The number of rounds that have a run.
   int64_t rounds_begun() const;
   /// The run of a row in a round; null where there is none.

@@ -181,24 +181,24 @@ std::optional<Estimate> speedup(const ResultRow* before, const ResultRow* after)
 }
 
 std::string little_covered(const Summary& summary) {
-  constexpr double kLittle = 0.5;
+  constexpr double kLittle = 0.8;
   if (!summary.covered || *summary.covered >= kLittle) return "";
   return cat(
       "its steps fill ", fixed(*summary.covered * 100, 1),
       " % of the time from the first to the last: is step_ms in milliseconds, and is all of a step in it?");
 }
 
-std::string divergence(const Run& baseline, const Run& run, double tolerance) {
+std::string divergence(const Run& baseline, const std::string& name, const Run& run, double tolerance) {
   const size_t steps = std::min(baseline.steps.size(), run.steps.size());
   for (size_t i = 0; i < steps; ++i) {
-    for (const Run* of : {&baseline, &run})
-      if (!of->steps[i].loss) return cat(of->variant, ": step ", i, " has no loss");
+    for (const auto& [of, called] : {std::pair(&baseline, &name), std::pair(&run, &run.variant)})
+      if (!of->steps[i].loss) return cat(*called, ": step ", i, " has no loss");
     const double expected = *baseline.steps[i].loss, loss = *run.steps[i].loss;
     const double apart = loss == expected ? 0.0 : std::abs(loss - expected) / std::abs(expected);  // 0/0
     if (!(apart <= tolerance))
-      return cat("step ", i, ": loss ", number_text(loss), ", ", baseline.variant, " has ",
-                 number_text(expected), "; they are ", apart * 100, " % apart, the tolerance is ",
-                 number_text(tolerance * 100), " %");
+      return cat("step ", i, ": loss ", number_text(loss), ", ", name, " has ", number_text(expected),
+                 "; they are ", apart * 100, " % apart, the tolerance is ", number_text(tolerance * 100),
+                 " %");
   }
   return "";
 }

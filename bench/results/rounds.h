@@ -56,13 +56,14 @@ double besides_steps_ms(const Run& run);
 /// short).
 int64_t timed_steps(const Run& run);
 
-/// A warning where a trainer's steps fill less than half of the time from the first step to the last; ""
+/// A warning where a trainer's steps fill less than 80 % of the time between the ends of steps; ""
 /// where they fill more, or the share is unknown.
 std::string little_covered(const Summary& summary);
 
 /// The first step at which the losses of `run` and `baseline` differ by more than `tolerance`, relative to
-/// `baseline`'s: "step 7: loss 4.51, 00_fp32_baseline has 4.49 (...)"; "" where no step does.
-std::string divergence(const Run& baseline, const Run& run, double tolerance);
+/// those of `baseline`, which is called `name`: "step 7: loss 4.51, 00_fp32_baseline has 4.49 (...)"; ""
+/// where no step does.
+std::string divergence(const Run& baseline, const std::string& name, const Run& run, double tolerance);
 
 /// How many times faster a row is than another variant's.
 struct Speedup {

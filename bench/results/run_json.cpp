@@ -178,7 +178,11 @@ void check_and_mark_warmup(Run& run) {
   require(run.summary->median_step_ms > 0.0, "median_step_ms is not positive");
   require(run.summary->warmup_steps >= 0, "warmup_steps is negative");
   require(run.summary->memory.live_peak >= 0, "live_peak is negative");
-  require(!run.summary->to_loss || run.summary->to_loss->steps > 0, "to_loss has no step");
+  if (const auto& until = run.summary->to_loss) {
+    require(until->steps > 0, "to_loss has no step");
+    require(until->steps == 1 || until->seconds * 1e3 > run.summary->first_step_ms,
+            "to_loss has fewer seconds than its first step");
+  }
   require(std::ranges::any_of(run.steps, [](const Step& step) { return !step.warmup; }),
           "is ok, yet has no timed step");
   require(run.steps.back().loss.has_value(), "is ok, yet its last loss is not finite");

@@ -108,6 +108,8 @@ void ChildReport::start(const Event& event) {
         cat("it speaks version ", protocol, " of the protocol, this stepladder up to ", kProtocol));
   if (workload_.program.native) check_identity(event);
   run_.backend = field_if<std::string>(event, "backend").value_or(workload_.backend);
+  if (run_.backend != "cpu" && run_.backend != "cuda")
+    throw InputError(cat("the backend '", printable(run_.backend, 60), "' is neither cpu nor cuda"));
   const Event config = config_of(event);
   // A rank that did not find the others would train alone, and its speed would count as that of all ranks.
   const auto rank = field_if<int64_t>(event, "rank").value_or(rank_),
@@ -127,9 +129,11 @@ void ChildReport::start(const Event& event) {
     if (told < 1 || told > kMost) throw InputError(cat(key, "=", told, ", which is no size of a batch"));
   }
   const auto model = field_if<std::string>(config, "model");
-  if (model && is_told(workload_.program, "model"))
-    if (const auto asked = run_.config["model"].get<std::string>(); *model != asked)
+  if (const auto asked = run_.config["model"].get<std::string>(); model && *model != asked) {
+    if (is_told(workload_.program, "model"))
       throw BadReport(cat("it trains ", printable(*model, 60), ", was asked for ", asked));
+    run_.config["trained_model"] = *model;
+  }
   for (const auto& [key, value] : config.items())
     if (!run_.config.contains(key)) run_.config[key] = value;
   summary.startup_ms = field_if<double>(event, "startup_ms")
@@ -211,9 +215,13 @@ void ChildReport::step(const Event& event) {
       run_.evaluations.empty() && first_)
     throw BadReport(cat("no validation loss came in ", step.step, " steps, where one is wanted every ",
                         workload_.eval_every, ": an eval event, of the Python module run.evaluated()"));
+  const bool evaluated = !run_.evaluations.empty() && run_.evaluations.back().step == step.step;
+  if (step.step > 0 && !evaluated) {
+    between_arrivals_ms += ms_since(last_step_);
+    in_steps_ms += step.step_ms;
+  }
+  last_step_ = std::chrono::steady_clock::now();
   run_.steps.push_back(as_measured(step));
-  if (step.step == 0) first_step_ = std::chrono::steady_clock::now();
-  from_first_ms = ms_since(first_step_);
   if (first_) on_step_(step);
 }
 

@@ -61,7 +61,8 @@ class ChildReport {
   std::optional<Failure> error;
   std::optional<ChildEnd> exit;  // how a rank that a launcher started has exited
   std::string host, device;
-  double from_first_ms = 0.0;  // from the first step's arrival to the last's
+  /// The time from a step's arrival to the next one's where no evaluation was between, and the steps' own.
+  double between_arrivals_ms = 0.0, in_steps_ms = 0.0;
 
   /// Energy of this rank's device; nothing where telemetry is off or the trainer did not start.
   std::optional<RankMeter::Energy> energy() const {
@@ -87,7 +88,7 @@ class ChildReport {
   const bool first_;  // rank 0, whose steps go to on_step_
   const bool launched_;
   const std::chrono::steady_clock::time_point created_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point first_step_;
+  std::chrono::steady_clock::time_point last_step_;
   std::optional<RankMeter> meter_;  // for a rank that this process starts
   RankMeter::Energy energy_elsewhere_{{}, "its device's energy was not read"};
   const std::function<void(const Step&)>& on_step_;

@@ -11,14 +11,14 @@
 
 namespace stepladder {
 
-/// The version of this tool: "0.2.0".
+/// The version of this tool: "0.3.0".
 std::string version();
 
 /// The commit that this program was built from, with "-dirty" where tracked files differed; "" for a build
 /// outside a checkout.
 const char* build_commit();
 
-/// The text between version and commit in --version's output, "0.2.0 (commit 1a2b3c)". `gate` parses that
+/// The text between version and commit in --version's output, "0.3.0 (commit 1a2b3c)". `gate` parses that
 /// output of other builds.
 inline constexpr std::string_view kOfCommit = " (commit ";
 

@@ -59,10 +59,8 @@ Summary summarize(Run& run, const ChildReport& report, const Workload& workload)
                        .seconds = std::accumulate(ms.begin(), ms.end(), 0.0) * 1e-3,
                        .tokens = tokens * static_cast<double>(ms.size()),
                        .joules = {}};
-  const bool evaluates_between = std::ranges::any_of(
-      run.evaluations, [&](const Evaluation& one) { return one.step < std::ssize(run.steps); });
-  if (!workload.program.native && !evaluates_between && run.steps.size() > 1 && report.from_first_ms > 0.0)
-    summary.covered = std::min(1.0, std::accumulate(ms.begin() + 1, ms.end(), 0.0) / report.from_first_ms);
+  if (!workload.program.native && report.between_arrivals_ms > 0.0)
+    summary.covered = std::min(1.0, report.in_steps_ms / report.between_arrivals_ms);
   const std::string model = run.config.at("model");
   if (const auto& models = Config::names(); std::ranges::find(models, model) == models.end()) return summary;
   Config config = Config::named(model);

@@ -29,11 +29,12 @@ std::string refusal(const Run& run, int64_t steps) {
                                  "where run.evaluation_due";
 }
 
-Certificate certificate(const RowKey& key, const Rounds& rounds, double loss) {
+/// `planned`: how many seeds there are to be; 0 where that is unknown.
+Certificate certificate(const RowKey& key, const Rounds& rounds, double loss, double planned) {
   Certificate all;
   all.variant = key.first, all.workload = key.second, all.loss = loss;
-  const Run& first = *rounds.begin()->second;
-  all.steps = first.summary ? steps_of(first) : 0;
+  for (const auto& [round, run] : rounds)
+    if (all.steps == 0 && run->summary) all.steps = steps_of(*run);
   try {
     const auto seeds = by_seed(rounds);
     for (const auto& [seed, run] : seeds) {
@@ -42,6 +43,8 @@ Certificate certificate(const RowKey& key, const Rounds& rounds, double loss) {
       all.seeds.push_back(seed);
       all.losses.push_back(*run->summary->val_loss);
     }
+    if (static_cast<double>(seeds.size()) < planned)
+      throw InputError(cat(seeds.size(), " of ", planned, " seeds: `stepladder resume` trains the others"));
     if (ignores_seed(seeds)) throw InputError("it learns the same to the bit from several seeds");
     if (seeds.size() < kMinPairs)
       throw InputError(cat(counted(std::ssize(all.seeds), "seed"), ", ", kMinPairs, " are the least"));
@@ -92,9 +95,10 @@ Table table_of(const std::vector<Certificate>& certificates, const std::string& 
 
 std::vector<Certificate> certificates(const Results& results, double loss, const std::string& part) {
   std::vector<Certificate> all;
+  const double planned = results.by_seeds() ? number_at(results.plan, "rounds").value_or(0.0) : 0.0;
   const Rows rows(results);
   for (const RowKey& key : rows.order) {
-    all.push_back(certificate(key, *rows.find(key), loss));
+    all.push_back(certificate(key, *rows.find(key), loss, planned));
     all.back().part = part;
   }
   return all;

@@ -39,7 +39,7 @@ struct Certificate {
 /// A certificate of each row of a part, peers left out. A certificate is refused where a run failed, stopped
 /// since it reached a loss, has another number of steps than the first run, or lacks a validation loss after
 /// the last step; where a seed occurs twice, runs ignore their seeds, or all losses are equal; and for fewer
-/// than kMinPairs seeds.
+/// than kMinPairs seeds, or than the plan has.
 std::vector<Certificate> certificates(const Results& results, double loss, const std::string& part = "");
 
 /// A section with a table of the certificates, and in notes each seed's loss.

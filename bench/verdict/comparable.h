@@ -30,7 +30,8 @@ struct Disagreement {
   std::string text() const;
 };
 
-/// Checks that two results have the same device model and configuration, and share a rung on a workload.
+/// Checks that two results have the same device model, configuration and first seed, and share a rung on a
+/// workload.
 /// Otherwise throws Error with kExitNotComparable, naming the fields that differ.
 void require_comparable(const Results& base, const Results& next);
 

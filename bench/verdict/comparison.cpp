@@ -245,7 +245,7 @@ ComparedRow::Numbers numbers_of(const RowKey& key, const Rounds& base, const Rou
     return numbers;
   }
   const Memory &before = largest(base), &after = largest(next);
-  numbers.base_bytes = std::max<int64_t>(before.live_peak, 0);  // a file may hold anything
+  numbers.base_bytes = before.live_peak;
   numbers.new_bytes = after.live_peak;
   if (after.live_peak > before.live_peak) numbers.grown = grown_parts(before, after);
   if ((numbers.base_bytes > 0) != (numbers.new_bytes > 0))
@@ -475,9 +475,7 @@ Learns learns_as_base(ComparedRow& row, const Rounds& base, const Rounds& next, 
   const auto steps = [](const Rounds& rounds) { return rounds.begin()->second->steps.size(); };
   if (std::min(steps(base), steps(next)) <= kShortRun) {
     for (const auto& [run, other] : pairs_of(next, base)) {
-      Run reference = *other;
-      reference.variant = "BASE";
-      const std::string apart = divergence(reference, *run, tolerance);
+      const std::string apart = divergence(*other, "BASE", *run, tolerance);
       if (apart.empty()) continue;
       row.reason = cat("NEW: diverged: ", apart);
       return Learns::worse;
@@ -568,7 +566,7 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
   const auto common = static_cast<double>(
       std::ranges::count_if(keys, [&](const RowKey& key) { return before.find(key) && after.find(key); }));
   const Ladder ladder = ladder_of(base), next_ladder = ladder_of(next);  // NEW's ladder sets no limit
-  std::vector<std::string> other_tolerances, not_shown, better, one_sided, equalities;
+  std::vector<std::string> other_tolerances, unheld, not_shown, better, one_sided, equalities;
   std::string fixed_order;
   for (const auto& [side, results] : {std::pair("BASE", &base), std::pair("NEW", &next)})
     if (has_fixed_order(*results))
@@ -598,7 +596,11 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
       if (learns == Learns::not_shown) add_once(not_shown, row.variant);
       if (learns == Learns::better) add_once(better, row.variant);
     }
-    if (tolerance != tolerance_of(row.variant, next_ladder)) add_once(other_tolerances, row.variant);
+    if (!std::isfinite(tolerance)) {
+      if (!limits.until_loss) add_once(unheld, row.variant);
+    } else if (tolerance != tolerance_of(row.variant, next_ladder)) {
+      add_once(other_tolerances, row.variant);
+    }
     if (row.reason.empty() && limits.until_loss) {
       learn(row, key, *was, *is, limits, kFalseAlarms / common);
       if (row.learning && !fixed_order.empty()) row.learning->forget_interval(fixed_order);
@@ -637,6 +639,9 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
   if (!other_tolerances.empty())
     comparison.notes.push_back(cat(join(other_tolerances, ", "),
                                    ": NEW's ladder has another tolerance; losses are held to BASE's."));
+  if (!unheld.empty())
+    comparison.notes.push_back(
+        cat(join(unheld, ", "), ": losses were not compared, as BASE's ladder gives no tolerance."));
   if (!not_shown.empty())
     comparison.notes.push_back(cat(join(not_shown, ", "), ": not shown to learn as well as BASE: that takes ",
                                    kMinBaselines, " runs of BASE where they have over ", kShortRun,

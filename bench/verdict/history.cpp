@@ -219,8 +219,16 @@ History history_of(std::vector<std::pair<std::string, Results>> files, double mi
     return std::pair(text_at(file.second.context, "time"), file.first);
   });
   History history;
+  std::map<std::tuple<std::string, std::string, std::string>, std::string>
+      measured;  // files, by time and card
   for (const auto& [name, results] : files) {
-    const std::string model = results.device_model();
+    const std::string model = results.device_model(), time = text_at(results.context, "time");
+    const auto [same, is_new] =
+        measured.emplace(std::tuple(time, model, text_at(results.device(), "uuid")), name);
+    if (!is_new && !time.empty()) {
+      history.skipped.push_back(cat(name, ": the same measurement as ", same->second));
+      continue;
+    }
     for (const ResultRow& row : rows_of(results)) {
       if (!row.numbers || !row.peer.empty()) continue;
       if (row.disturbed()) {
@@ -242,8 +250,7 @@ History history_of(std::vector<std::pair<std::string, Results>> files, double mi
             history.series.insert(history.series.end(), {model, row.variant, row.workload, settings, {}, {}});
       }
       series->configuration.update(configuration);
-      series->points.push_back({name, text_at(results.context, "commit"), text_at(results.context, "time"),
-                                row.numbers->median_step_ms});
+      series->points.push_back({name, text_at(results.context, "commit"), time, row.numbers->median_step_ms});
     }
   }
   std::map<std::tuple<std::string, std::string, std::string>, std::vector<Series*>> alike;

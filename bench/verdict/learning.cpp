@@ -131,7 +131,7 @@ std::map<int64_t, const Run*> by_seed(const Rounds& rounds, const std::string& s
 
 bool has_fixed_order(const Results& results) {
   const Json shuffle = results.plan.value("shuffle", Json());
-  return !results.plan.contains("ladder") && shuffle.is_boolean() && !shuffle.get<bool>();
+  return shuffle.is_boolean() && !shuffle.get<bool>() && ladder_of(results).built_in();
 }
 
 bool ignores_seed(const std::map<int64_t, const Run*>& seeds) {
@@ -167,8 +167,12 @@ LearningNumbers learning_numbers(const Rounds& base, const Rounds& next, double 
   std::vector<double> base_steps, next_steps, base_ms, next_ms, log_times;
   const auto add_times = [&](const Run& was, const Run& is) {
     if (was.disturbed() || is.disturbed()) return;
-    base_ms.push_back(mean_step_ms(was));
-    next_ms.push_back(mean_step_ms(is));
+    // What passes between steps counts where both tell it: work that moves there makes nothing sooner.
+    const double was_covered = was.summary->covered.value_or(0.0),
+                 is_covered = is.summary->covered.value_or(0.0);
+    const bool to_next = was_covered > 0.0 && is_covered > 0.0;
+    base_ms.push_back(mean_step_ms(was) / (to_next ? was_covered : 1.0));
+    next_ms.push_back(mean_step_ms(is) / (to_next ? is_covered : 1.0));
     log_times.push_back(std::log(next_ms.back() / base_ms.back()));
   };
   numbers.same_curves = true;

@@ -19,7 +19,7 @@ PairedChange paired_change(std::span<const double> log_ratios, double upper_conf
           .hi = bound(change, upper_confidence),
           .p_slower = above,
           .p_faster = below,
-          .p_changed = 2 * std::min(above, below),
+          .p_changed = std::min(1.0, 2 * std::min(above, below)),
           .pairs = log_ratios.size()};
 }
 
