@@ -125,25 +125,26 @@ def draw_scaling(data: Results):
     if not data.scaling:
         return "no rung was measured on one device and on several: `stepladder run --devices 1,2,4` does"
     setting = data.scaling[0].setting
-    files: dict[int, dict[str, dict[str, list]]] = {}  # by batch, rung and file
+    files: dict[tuple[int, bool], dict[str, dict[str, list]]] = {}  # by batch and whether it is shared, rung and file
     for row in data.scaling:
         if row.setting == setting:
-            files.setdefault(row.batch, {}).setdefault(row.rung, {}).setdefault(row.file, []).append(row)
+            files.setdefault((row.batch, row.shared), {}).setdefault(row.rung, {}).setdefault(row.file, []).append(row)
     most = {batch: {rung: max(rows.values(), key=len) for rung, rows in rungs.items()}
             for batch, rungs in sorted(files.items())}
-    predicted = [row for row in data.predicted if row.rung in most.get(row.batch, ())
-                 and row.file == most[row.batch][row.rung][0].file]
+    predicted = [row for row in data.predicted if row.rung in most.get((row.batch, False), ())
+                 and row.file == most[row.batch, False][row.rung][0].file]
     names = list(dict.fromkeys(rung for rungs in most.values() for rung in rungs))
     measured = [row for rungs in most.values() for rows in rungs.values() for row in rows]
     settings = sorted({1} | {row.devices for row in measured + predicted})
     fig, axes = _figure(data, *setting, [*names, *(["predicted"] if predicted else [])], "Throughput over devices",
                         len(most))
     looks = style.lines(["", *names])
-    for pair, (batch, lines) in enumerate(most.items()):
+    for pair, ((batch, shared), lines) in enumerate(most.items()):
         rate, below = axes[2 * pair:2 * pair + 2]
-        if len(most) > 1:
-            rate.set_title(f"B = {batch}")
-        _scaling_of_one_batch(rate, below, lines, [row for row in predicted if row.batch == batch], looks, settings)
+        if len(most) > 1 or shared:
+            rate.set_title(f"B = {batch}" + ", shared by the devices" * shared)
+        of_batch = [row for row in predicted if row.batch == batch and not shared]
+        _scaling_of_one_batch(rate, below, lines, of_batch, looks, settings)
     shares = [100 * end for row in measured + predicted for end in (row.efficiency.low, row.efficiency.high)]
     highest = max(ax.get_ylim()[1] for ax in axes[::2])
     for rate, below in zip(axes[::2], axes[1::2]):

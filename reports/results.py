@@ -298,6 +298,7 @@ class Scaled:
     alone: float | None = None  # tokens/s of one device by itself; None for a prediction
     machines: int = 1
     setting: tuple[str, int] | None = None  # model and sequence length, where the file says them
+    shared: bool = False  # whether the devices share that batch (strong scaling)
     file: str = ""
 
 
@@ -570,12 +571,12 @@ def _ablation(item: dict) -> Ablation:
 
 
 def _scaled(item: dict, workloads: dict[tuple, Workload]) -> Scaled:
-    model, _, T, _ = _key(item)
+    model, B, T, _ = _key(item)
     one = workloads.get((model, item["one_batch"], T, 1))
     alone = next((row.tokens_per_second for row in (one.everyone if one else ()) if row.rung == plain(item["against"])), None)
     return Scaled(plain(item["variant"]), item["devices"], item["one_batch"],
                   *(Estimate(*_estimate(item[key])) for key in ("tokens_per_second", "efficiency")), alone, item.get("machines", 1),
-                  (model, T))
+                  (model, T), B != item["one_batch"])
 
 
 def _key(item: dict) -> tuple[str, int, int, int]:

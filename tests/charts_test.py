@@ -843,6 +843,16 @@ class BesideTheLadder(unittest.TestCase):
         self.assertEqual([*zip(*measured.lines[0].get_data())], [(1, 100), (2, 90.0), (4, 90.0)])
         self.assertEqual(len([line for line in share.lines if list(line.get_xdata()) == [2, 64]]), 1)
 
+    def test_a_batch_that_devices_share_has_a_panel_of_its_own(self):
+        data = everything()
+        shared = copy.deepcopy(data["scaling"][-1])
+        shared["config"]["B"] = 2
+        data["scaling"].append(shared)
+        data["scaling_predicted"] = [prediction(2), prediction(64)]
+        fig = charts_sweep.draw_scaling(read(data))
+        self.assertEqual(titles(fig), ["B = 4", "", "B = 4, shared by the devices", ""])
+        self.assertEqual(len([line for line in fig.axes[3].lines if list(line.get_xdata()) == [2, 64]]), 0, "weak scaling alone")
+
     def test_what_is_predicted_is_dashed_and_named_so(self):
         data = everything()
         data["scaling_predicted"] = [prediction(2), prediction(64)]
@@ -855,7 +865,7 @@ class BesideTheLadder(unittest.TestCase):
 
     def test_scaling_has_a_pair_of_panels_a_batch_on_one_scale(self):
         data = everything()
-        data["scaling"] += [copy.deepcopy(item) | {"one_batch": 64} for item in data["scaling"]]
+        data["scaling"] += [copy.deepcopy(item) | {"one_batch": 64, "config": config(64)} for item in data["scaling"]]
         data["scaling"][-1]["efficiency"] = estimate(0.6, 0.59, 0.61)
         fig = charts_sweep.draw_scaling(read(data))
         self.assertEqual(titles(fig), ["B = 4", "", "B = 64", ""])

@@ -13,62 +13,39 @@
 namespace stepladder {
 namespace {
 
-constexpr Interconnect kLinks = {.inside = 100e9, .between = 10e9, .latency = 0.0, .devices_per_machine = 8};
-
 // ---- the model -------------------------------------------------------------------------------------------
 
+constexpr double kLink = 100e9, kHop = 4 * 2 * 10e-6;  // bytes/s; seconds of latency of four buckets
+
 TEST(ScalingModel, OneDeviceCommunicatesNothing) {
-  const auto p = predict_scaling(0.1, 1e9, 4, 1, kLinks);
-  EXPECT_EQ(p.communication_s, 0.0);
-  EXPECT_EQ(p.step_s, 0.1);
-  EXPECT_EQ(p.efficiency, 1.0);
+  EXPECT_EQ(predicted_step_s(0.1, 1e9, 1, kLink), 0.1);
 }
 
-TEST(ScalingModel, ARingPassesEachByteAlmostTwice) {
+TEST(ScalingModel, OnlyTheLastOfFourBucketsShowsWhileBackwardIsLonger) {
   // A ring takes 2 (n-1)/n S / bandwidth.
-  EXPECT_DOUBLE_EQ(predict_scaling(0.1, 1e9, 4, 2, kLinks).communication_s, 0.01);
-  EXPECT_DOUBLE_EQ(predict_scaling(0.1, 1e9, 4, 4, kLinks).communication_s, 0.015);
+  EXPECT_DOUBLE_EQ(predicted_step_s(0.1, 1e9, 2, kLink), 0.1 + (0.01 + kHop) / 4);
+  EXPECT_DOUBLE_EQ(predicted_step_s(0.1, 1e9, 4, kLink), 0.1 + (0.015 + 3 * kHop) / 4);
 }
 
 TEST(ScalingModel, BetweenMachinesGoesOneDevicesShare) {
-  // Two machines of eight devices take 2 * 7/8 S / inside + 2 * 1/2 (S/8) / between.
-  EXPECT_DOUBLE_EQ(predict_scaling(0.1, 1e9, 4, 16, kLinks).communication_s, 0.0175 + 0.125e9 / 10e9);
-}
-
-TEST(ScalingModel, OnlyTheLastBucketShowsWhileBackwardIsLonger) {
-  EXPECT_DOUBLE_EQ(predict_scaling(0.1, 1e9, 4, 2, kLinks).exposed_s, 0.01 / 4);
-  EXPECT_DOUBLE_EQ(predict_scaling(0.1, 1e9, 1, 2, kLinks).exposed_s, 0.01)
-      << "a single bucket hides nothing";
+  // Two machines of eight devices take 2 * 7/8 S / inside + 2 * 1/2 (S/8) / between, which has 50e9 bytes/s.
+  EXPECT_DOUBLE_EQ(predicted_step_s(0.1, 1e9, 16, kLink), 0.1 + (0.0175 + 0.125e9 / 50e9 + 8 * kHop) / 4);
 }
 
 TEST(ScalingModel, WhatBackwardCannotHideShows) {
-  const auto p = predict_scaling(0.003, 1e9, 4, 2, kLinks);  // 1.5 of backward's 2 ms can hide communication
-  EXPECT_DOUBLE_EQ(p.exposed_s, 0.01 - 0.0015);
-  EXPECT_DOUBLE_EQ(p.efficiency, 0.003 / (0.003 + 0.0085));
-}
-
-TEST(ScalingModel, LatencyCountsForEachBucketAndHop) {
-  Interconnect slow = kLinks;
-  slow.latency = 1e-3;
-  EXPECT_DOUBLE_EQ(predict_scaling(0.1, 1e9, 4, 2, slow).communication_s, 0.01 + 4 * 2 * 1e-3);
-}
-
-TEST(ScalingModel, RefusesWhatMakesNoSense) {
-  EXPECT_THROW(predict_scaling(0.0, 1e9, 4, 2, kLinks), std::invalid_argument);
-  EXPECT_THROW(predict_scaling(0.1, -1.0, 4, 2, kLinks), std::invalid_argument);
-  EXPECT_THROW(predict_scaling(0.1, 1e9, 0, 2, kLinks), std::invalid_argument);
-  EXPECT_THROW(predict_scaling(0.1, 1e9, 4, 2, {}), std::invalid_argument);
+  // 1.5 of backward's 2 ms can hide communication.
+  EXPECT_DOUBLE_EQ(predicted_step_s(0.003, 1e9, 2, kLink), 0.003 + 0.01 + kHop - 0.0015);
 }
 
 TEST(ScalingModel, KnowsOnlyLinksThatItHasASourceForByTheDevicesWholeName) {
-  EXPECT_EQ(nominal_interconnect("NVIDIA H200")->inside, 450e9);
-  EXPECT_EQ(nominal_interconnect("NVIDIA H100 80GB HBM3")->inside, 450e9);
-  EXPECT_EQ(nominal_interconnect("NVIDIA A100-SXM4-40GB")->inside, 300e9);
-  EXPECT_EQ(nominal_interconnect("NVIDIA A100-SXM4-80GB")->inside, 300e9);
+  EXPECT_EQ(nominal_link("NVIDIA H200"), 450e9);
+  EXPECT_EQ(nominal_link("NVIDIA H100 80GB HBM3"), 450e9);
+  EXPECT_EQ(nominal_link("NVIDIA A100-SXM4-40GB"), 300e9);
+  EXPECT_EQ(nominal_link("NVIDIA A100-SXM4-80GB"), 300e9);
   for (const char* other : {"Tesla T4", "NVIDIA A100-PCIE-40GB", "NVIDIA A100 80GB PCIe", "NVIDIA H100 PCIe",
                             "NVIDIA H100 NVL", "NVIDIA H200 NVL", "NVIDIA GH200 480GB",
                             "NVIDIA GH200 144G HBM3e", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", ""})
-    EXPECT_FALSE(nominal_interconnect(other)) << other;
+    EXPECT_FALSE(nominal_link(other)) << other;
 }
 
 // ---- measured --------------------------------------------------------------------------------------------
@@ -213,8 +190,8 @@ TEST(Scaling, APredictionStartsFromOneDeviceAndItsGradients) {
   ASSERT_EQ(predicted.size(), 6U);
   EXPECT_EQ(predicted.back().devices, 64);
   EXPECT_EQ(predicted.back().machines, 8);
-  const auto by_hand = predict_scaling(20.5e-3, 1e8, 4, 64, *nominal_interconnect("NVIDIA H200"));
-  EXPECT_DOUBLE_EQ(predicted.back().efficiency, by_hand.efficiency);
+  EXPECT_DOUBLE_EQ(predicted.back().efficiency,
+                   20.5e-3 / predicted_step_s(20.5e-3, 1e8, 64, *nominal_link("NVIDIA H200")));
   results.context["device"]["name"] = "Tesla T4";
   EXPECT_TRUE(predicted_scaling(results).empty()) << "unknown links";
 }

@@ -11,7 +11,6 @@ namespace stepladder {
 namespace {
 
 constexpr int64_t kPredicted[] = {2, 4, 8, 16, 32, 64};  // devices
-constexpr int64_t kBuckets = 4;                          // fewest buckets of 15_multi_gpu's gradients
 
 /// The runs of a row that are ok and not disturbed, by round; empty where a run is not ok.
 Rounds good_rounds(const Results& results, const RowKey& row) {
@@ -124,9 +123,9 @@ std::vector<ScaledRun> scaling(const Results& results) {
 }
 
 std::vector<PredictedRun> predicted_scaling(const Results& results) {
-  const auto links = nominal_interconnect(text_at(results.device(), "name"));
+  const auto link = nominal_link(text_at(results.device(), "name"));
   std::vector<PredictedRun> rows;
-  if (!links || results.plan.value("scaling", Json()) == "strong") return rows;
+  if (!link || results.plan.value("scaling", Json()) == "strong") return rows;
   for (const auto& [row, one] : scaled_runs(results)) {
     const auto same = [&, variant = row.variant, batch = row.one_batch](const PredictedRun& p) {
       return p.variant == variant && p.batch == batch;
@@ -138,10 +137,10 @@ std::vector<PredictedRun> predicted_scaling(const Results& results) {
     const double compute_s = median(ms) * 1e-3;
     const double tokens = static_cast<double>(row.one_batch) * row.config.at("T").get<double>();
     for (const int64_t devices : kPredicted) {
-      const auto prediction = predict_scaling(compute_s, bytes, kBuckets, devices, *links);
+      const double step_s = predicted_step_s(compute_s, bytes, devices, *link);
       rows.push_back({row.variant, row.one_batch, devices,
-                      (devices + links->devices_per_machine - 1) / links->devices_per_machine,
-                      tokens * static_cast<double>(devices) / prediction.step_s, prediction.efficiency});
+                      (devices + kDevicesPerMachine - 1) / kDevicesPerMachine,
+                      tokens * static_cast<double>(devices) / step_s, compute_s / step_s});
     }
   }
   return rows;

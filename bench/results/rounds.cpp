@@ -181,7 +181,7 @@ std::optional<Estimate> speedup(const ResultRow* before, const ResultRow* after)
 }
 
 std::string little_covered(const Summary& summary) {
-  constexpr double kLittle = 0.8;
+  constexpr double kLittle = 0.5;
   if (!summary.covered || *summary.covered >= kLittle) return "";
   return cat(
       "its steps fill ", fixed(*summary.covered * 100, 1),

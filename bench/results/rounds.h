@@ -56,7 +56,7 @@ double besides_steps_ms(const Run& run);
 /// short).
 int64_t timed_steps(const Run& run);
 
-/// A warning where a trainer's steps fill less than 80 % of the time between the ends of steps; ""
+/// A warning where a trainer's steps fill less than half of the time between the ends of steps; ""
 /// where they fill more, or the share is unknown.
 std::string little_covered(const Summary& summary);
 
