@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "bench/base/text.h"
+#include "bench/plan/ladder_file.h"
 #include "bench/results/crossing.h"
 #include "model/error.h"
 
