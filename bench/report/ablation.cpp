@@ -90,7 +90,7 @@ Gain gain_of(const Results& results, const std::string& before, const std::strin
     if (const int64_t was = live_peak(from), is = live_peak(to); was > 0 && is > 0)
       gain.saved_bytes = was - is;
     gain.to_loss = sooner(from, to);
-    if (from.begin()->second->summary->to_loss && to.begin()->second->summary->to_loss && !gain.to_loss)
+    if (number_at(results.plan, "until_loss") && !gain.to_loss)
       gain.status = "not reached", gain.reason = cat(before, " and ", after, " reached the loss in no round");
   } else {
     gain.status = "missing", gain.reason = cat(before, " and ", after, " have no round in common");

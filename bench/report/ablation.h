@@ -39,7 +39,7 @@ struct Gain {
   std::string status = "ok";
   std::string reason = {};
   Estimate ratio = {};  // of times per token, over rounds without disturbance; over 1: `after` is faster
-  std::optional<Sooner> to_loss = {};       // of runs until a loss
+  std::optional<Sooner> to_loss = {};       // where the plan is to a loss; then there whenever this is ok
   std::optional<int64_t> saved_bytes = {};  // live peak of `before` less that of `after`, where both told it
 
   bool ok() const { return status == "ok"; }
@@ -78,7 +78,7 @@ void fields(Archive& a, Any<AblatedRung> auto& x) {
 /// one out.
 inline constexpr const char* kGains[] = {"ladder gain", "leave-one-out", "only-one"};
 std::vector<const Gain*> gains_of(const AblatedRung& row);
-/// Whether the rows are of a ladder file's switches.
+/// Whether the switches of a ladder file were ablated, not rungs of ours.
 bool of_switches(const Results& results);
 
 /// The ablated rungs or switches, workload by workload in the order of the ladder; empty unless the plan is

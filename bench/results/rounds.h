@@ -56,8 +56,8 @@ double besides_steps_ms(const Run& run);
 /// short).
 int64_t timed_steps(const Run& run);
 
-/// A warning where a trainer's steps fill less than half of the time between the ends of steps; ""
-/// where they fill more, or the share is unknown.
+/// A warning where a trainer's steps fill less than half of the time between the ends of steps; "" where
+/// they fill more, or the share is unknown.
 std::string little_covered(const Summary& summary);
 
 /// The first step at which the losses of `run` and `baseline` differ by more than `tolerance`, relative to

@@ -31,8 +31,7 @@ struct Disagreement {
 };
 
 /// Checks that two results have the same device model, configuration and first seed, and share a rung on a
-/// workload.
-/// Otherwise throws Error with kExitNotComparable, naming the fields that differ.
+/// workload. Otherwise throws Error with kExitNotComparable, naming the fields that differ.
 void require_comparable(const Results& base, const Results& next);
 
 /// Checks that the steps that both take to a loss may be compared: with the same model, data, evaluations and

@@ -219,8 +219,7 @@ History history_of(std::vector<std::pair<std::string, Results>> files, double mi
     return std::pair(text_at(file.second.context, "time"), file.first);
   });
   History history;
-  std::map<std::tuple<std::string, std::string, std::string>, std::string>
-      measured;  // files, by time and card
+  std::map<std::tuple<std::string, std::string, std::string>, std::string> measured;  // by time and card
   for (const auto& [name, results] : files) {
     const std::string model = results.device_model(), time = text_at(results.context, "time");
     const auto [same, is_new] =
